@@ -1,0 +1,155 @@
+"""The LightningDataModule: table -> panel -> split -> windows, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+
+from tsattn.data.build import build_panel
+from tsattn.data.panel import Panel
+from tsattn.data.schema import Roles
+from tsattn.data.split import Split, chronological
+from tsattn.data.windows import EpochSampler, Scaling, WindowLoader, WindowSource, target_scale
+from tsattn.models.base import InputSpec
+
+
+class ForecastDataModule(pl.LightningDataModule):
+    """Windows of a table for a ``pytorch_lightning.Trainer``.
+
+    Args:
+        table: pandas, polars or Arrow table in long format, the path of a CSV or Parquet file or folder, or a Panel.
+        horizon: Steps to forecast.
+        context: Past steps a forecast reads.
+        id: Id column; None for a single series.
+        time: Time column (stamps or integers).
+        target: Target column or columns.
+        known: Covariates known in the future; ``calendar.hour`` and the like need no column.
+        past: Covariates observed up to the origin only.
+        static: Columns with one value per series.
+        freq: Frequency; None infers it.
+        val_size: Validation steps or fraction at the end of each series; 0 none; None a tenth, at least one horizon.
+        batch_size: Windows per batch over all devices together.
+        quantiles: Levels the network should forecast; empty for a point forecast.
+        seed: Seed of the shuffle.
+    """
+
+    def __init__(
+        self,
+        table: Any,
+        *,
+        horizon: int,
+        context: int,
+        id: str | None = "unique_id",
+        time: str = "ds",
+        target: str | Sequence[str] = "y",
+        known: Sequence[str] = (),
+        past: Sequence[str] = (),
+        static: Sequence[str] = (),
+        freq: str | int | None = None,
+        val_size: int | float | None = None,
+        batch_size: int = 128,
+        quantiles: Sequence[float] = (),
+        seed: int = 0,
+    ) -> None:
+        """Keep the settings; the table is read when first needed."""
+        super().__init__()
+        self._table, self._freq = table, freq
+        self._roles = Roles.of(id, time, target, known, past, static)
+        self.horizon, self.context, self.val_size = horizon, context, val_size
+        self.batch_size, self.quantiles, self.seed = batch_size, tuple(quantiles), seed
+        self._split: Split | None = None
+        self._sampler: EpochSampler | None = None
+
+    @classmethod
+    def from_panel(cls, panel: Panel, split: Split, **settings: Any) -> ForecastDataModule:
+        """A module over a panel that is already built and cut."""
+        module = cls(panel, **settings)
+        module._split = split
+        return module
+
+    @cached_property
+    def panel(self) -> Panel:
+        """The panel of the table."""
+        return self._table if isinstance(self._table, Panel) else build_panel(self._table, self._roles, freq=self._freq)
+
+    @property
+    def split(self) -> Split:
+        """Training and validation windows."""
+        if self._split is None:
+            self._split = chronological(self.panel, self.context, self.horizon, self.val_size)
+        return self._split
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        """Statistics of the covariates in the training part."""
+        return Scaling.fit(self.panel, self.split.train_end)
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """The unit of the loss: deviation of the targets of each series in the training part, ``[S, C]``."""
+        return target_scale(self.panel, self.split.train_end)
+
+    @cached_property
+    def source(self) -> WindowSource:
+        """The flat tensors the windows are read from."""
+        return WindowSource(self.panel, self.context, self.horizon, self.scaling, self.scale)
+
+    @cached_property
+    def spec(self) -> InputSpec:
+        """The sizes a network must be built for: ``tsattn.models.build(name, data.spec)``."""
+        return input_spec(self.panel, self.horizon, self.context, self.quantiles)
+
+    def setup(self, stage: str | None = None) -> None:
+        """Build everything, and keep the flat tensors on the accelerator when they fit there."""
+        device = self.trainer.strategy.root_device if self.trainer is not None else torch.device("cpu")
+        if _fits(self.source, device):
+            self.source.to(device)
+
+    def train_dataloader(self) -> WindowLoader:
+        """Shuffled windows; the sampler knows its position."""
+        if self._sampler is None:  # kept, so that a second call does not start the epochs again
+            self._sampler = self._batches(len(self.split.train), self.batch_size, shuffle=True)
+        return WindowLoader(self.source, self.split.train, self._sampler)
+
+    def val_dataloader(self) -> WindowLoader | list[Any]:
+        """Windows of the validation part in order; empty without one."""
+        if len(self.split.validation) == 0:
+            return []
+        sampler = self._batches(len(self.split.validation), max(self.batch_size, 256), shuffle=False)
+        return WindowLoader(self.source, self.split.validation, sampler)
+
+    def _batches(self, windows: int, size: int, *, shuffle: bool) -> EpochSampler:
+        rank = self.trainer.global_rank if self.trainer is not None else 0
+        world = self.trainer.world_size if self.trainer is not None else 1
+        return EpochSampler(windows, size, shuffle=shuffle, seed=self.seed, rank=rank, world=world)
+
+
+def input_spec(panel: Panel, horizon: int, context: int, quantiles: Sequence[float] = ()) -> InputSpec:
+    """The spec of windows read from ``panel``."""
+    schema = panel.schema
+    return InputSpec(
+        horizon=horizon,
+        context=context,
+        targets=len(schema.roles.target),
+        past=len(schema.numeric("past")),
+        known=len(schema.numeric("known")),
+        static=len(schema.numeric("static")),
+        past_categories=schema.sizes("past"),
+        known_categories=schema.sizes("known"),
+        static_categories=schema.sizes("static"),
+        season=schema.freq.season(),
+        quantiles=tuple(quantiles),
+    )
+
+
+def _fits(source: WindowSource, device: torch.device) -> bool:
+    """Whether the flat tensors take less than half of the accelerator's free memory."""
+    if device.type != "cuda":
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    return source.nbytes < free / 2

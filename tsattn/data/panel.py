@@ -1,0 +1,102 @@
+"""The panel: all series of a table as contiguous arrays on one regular grid of steps.
+
+    S series   rows = sum of their lengths   C targets   Kp, Kk numeric past-only and known covariates
+
+A row is one step of one series; series ``s`` owns rows ``indptr[s]:indptr[s + 1]``. A step the table lacks is a row of
+NaN. ``data/build.py`` makes panels and raises every error about a user's data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from tsattn.data.calendar import calendar_features, format_time
+from tsattn.data.schema import Schema
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Validated series. Arrays are never changed after the panel is built."""
+
+    values: np.ndarray  # [rows, C + Kp + Kk] float32: targets, past-only, known (calendar last); NaN where unobserved
+    codes: np.ndarray  # [rows, Kpc + Kkc] int32: categorical past-only, then known; 0 is "unknown"
+    static_values: np.ndarray  # [S, Ks] float32
+    static_codes: np.ndarray  # [S, Ksc] int32
+    indptr: np.ndarray  # [S + 1] int64
+    start: np.ndarray  # [S] int64: time of the first step (nanoseconds UTC, or the integer)
+    ids: pa.Array  # [S] sorted, in the type of the id column; one null when the table has no id column
+    schema: Schema
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Steps of each series, ``[S]``."""
+        return np.diff(self.indptr)
+
+    @property
+    def observed(self) -> np.ndarray:
+        """Which values are there, ``[rows, C + Kp + Kk]`` bool."""
+        return ~np.isnan(self.values)
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The target columns, a view ``[rows, C]``."""
+        return self.values[:, : len(self.schema.roles.target)]
+
+    def __len__(self) -> int:
+        """Number of series ``S``."""
+        return len(self.start)
+
+    def times(self, series: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """Absolute times int64 of ``steps`` of ``series`` (broadcast together); steps may lie beyond the end."""
+        return self.schema.freq.at(self.start[series], steps)
+
+    def name(self, series: int) -> str:
+        """The id of a series, for messages."""
+        value = self.ids[int(series)].as_py()
+        return "the series" if value is None else repr(value)
+
+    def when(self, series: int, step: int) -> str:
+        """The time of a step of a series, for messages."""
+        value = self.times(np.array([series]), np.array([step]))[0]
+        return format_time(int(value), self.schema.tz, integer=self.schema.integer_time)
+
+    def span(self, first: np.ndarray, stop: np.ndarray) -> Panel:
+        """Steps ``first[s]`` to ``stop[s] - 1`` of each series as a panel of its own (copies these rows only).
+
+        ``stop`` may lie beyond the end: the rows added are unobserved, but their calendar features are filled in.
+        """
+        lengths = stop - first
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        series = np.repeat(np.arange(len(self)), lengths)
+        step = np.arange(indptr[-1]) - indptr[series] + first[series]
+        inside = step < self.lengths[series]
+        source = self.indptr[series] + np.where(inside, step, 0)
+        values = np.full((len(step), self.values.shape[1]), np.nan, dtype=np.float32)
+        codes = np.zeros((len(step), self.codes.shape[1]), dtype=np.int32)
+        values[inside] = self.values[source[inside]]
+        codes[inside] = self.codes[source[inside]]
+        calendar = self.schema.roles.calendar
+        if calendar and not inside.all():
+            times = self.times(series[~inside], step[~inside])
+            values[~inside, -2 * len(calendar) :] = calendar_features(calendar, times, self.schema.tz)
+        start = self.times(np.arange(len(self)), first)
+        return replace(self, values=values, codes=codes, indptr=indptr, start=start)
+
+    def select(self, series: np.ndarray) -> Panel:
+        """Some series (indices ``[n]``), in the order given."""
+        lengths = self.lengths[series]
+        indptr = np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.arange(indptr[-1]) - np.repeat(indptr[:-1], lengths) + np.repeat(self.indptr[series], lengths)
+        return replace(
+            self,
+            values=self.values[rows],
+            codes=self.codes[rows],
+            static_values=self.static_values[series],
+            static_codes=self.static_codes[series],
+            indptr=indptr,
+            start=self.start[series],
+            ids=self.ids.take(pa.array(series)),
+        )

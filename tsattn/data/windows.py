@@ -1,0 +1,256 @@
+"""Windows out of a panel: one indexed read of a flat tensor per batch. Legend as in ``tsattn.data.batch``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tsattn.data.batch import Batch
+from tsattn.data.panel import Panel
+from tsattn.data.split import Origins
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean and deviation of the numeric covariates in the training part; missing ones enter as the mean (0)."""
+
+    mean: np.ndarray  # [Kp + Kk] float32
+    deviation: np.ndarray  # [Kp + Kk] float32, 1 where a column is constant
+    static_mean: np.ndarray  # [Ks] float32
+    static_deviation: np.ndarray  # [Ks] float32
+
+    @classmethod
+    def fit(cls, panel: Panel, end: np.ndarray) -> Scaling:
+        """Statistics of the steps before ``end[s]`` of each series, in float64."""
+        rows = _rows_before(panel, end)
+        covariates = panel.values[:, len(panel.schema.roles.target) :]
+        covariates = covariates if rows is None else covariates[rows]
+        return cls(*_moments(covariates), *_moments(panel.static_values))
+
+    def to_dict(self) -> dict[str, list[float]]:
+        """Plain data for JSON."""
+        return {name: [float(x) for x in getattr(self, name)] for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, list[float]]) -> Scaling:
+        """Inverse of ``to_dict``."""
+        return cls(**{name: np.asarray(values, dtype=np.float32) for name, values in data.items()})
+
+
+def target_scale(panel: Panel, end: np.ndarray) -> np.ndarray:
+    """Deviation of each target of each series over the steps before ``end[s]``, ``[S, C]`` float32.
+
+    The unit of the training loss, so that large and small series count alike. A constant series takes the deviation of
+    the others (their median), or 1.
+    """
+    rows = _rows_before(panel, end)
+    values = (panel.targets if rows is None else panel.targets[rows]).astype(np.float64)
+    lengths = np.minimum(end, panel.lengths)
+    there = ~np.isnan(values)
+    count, total = _sum_by_series(there, lengths), _sum_by_series(np.where(there, values, 0.0), lengths)
+    mean = total / np.maximum(count, 1)
+    centred = np.where(there, values - np.repeat(mean, lengths, axis=0), 0.0)
+    deviation = np.sqrt(_sum_by_series(centred**2, lengths) / np.maximum(count, 1))
+    flat = deviation <= 1e-6 * np.abs(mean)
+    for target in range(values.shape[1]):
+        good = deviation[~flat[:, target], target]
+        deviation[flat[:, target], target] = np.median(good) if len(good) else 1.0
+    return deviation.astype(np.float32)
+
+
+class WindowSource:
+    """The flat tensors of a panel on one device, and the gather that reads batches from them.
+
+    ``scale`` is the unit of the loss ``[S, C]`` (ones when nothing is trained). The tensors are made once; on an
+    accelerator the gather runs there.
+    """
+
+    def __init__(
+        self,
+        panel: Panel,
+        context: int,
+        horizon: int,
+        scaling: Scaling,
+        scale: np.ndarray | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Standardise the covariates and append the row that stands for every step outside a series."""
+        self.context, self.horizon = context, horizon
+        self.targets = len(panel.schema.roles.target)
+        self.past, self.past_codes = len(panel.schema.numeric("past")), len(panel.schema.categorical("past"))
+        self.rows = len(panel.values)
+        values = np.empty((self.rows + 1, panel.values.shape[1]), dtype=np.float32)
+        values[:-1] = panel.values
+        values[-1] = np.nan
+        covariates = values[:, self.targets :]
+        if covariates.size:
+            covariates -= scaling.mean
+            covariates /= scaling.deviation
+            np.nan_to_num(covariates, copy=False)
+        static = np.nan_to_num((panel.static_values - scaling.static_mean) / scaling.static_deviation)
+        scale = np.ones((len(panel), self.targets), dtype=np.float32) if scale is None else scale
+        tensors = {
+            "values": values,
+            "codes": np.concatenate([panel.codes, np.zeros_like(panel.codes, shape=(1, panel.codes.shape[1]))]),
+            "static": static.astype(np.float32),
+            "static_codes": panel.static_codes.astype(np.int64),
+            "scale": np.asarray(scale, dtype=np.float32),
+            "begin": panel.indptr[:-1],
+            "length": panel.lengths,
+        }
+        self._tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tensors.items()}
+        self._tensors["offsets"] = torch.arange(-context, horizon)
+        self.to(device)
+
+    def to(self, device: torch.device | str) -> WindowSource:
+        """Move the flat tensors to ``device``."""
+        self._tensors = {name: tensor.to(device) for name, tensor in self._tensors.items()}
+        return self
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the flat tensors."""
+        return sum(tensor.nbytes for tensor in self._tensors.values())
+
+    def gather(self, series: Tensor, origin: Tensor) -> Batch:
+        """The windows with keys ``(series [B], origin [B])``. Steps outside a series are unobserved."""
+        t = self._tensors
+        series, origin = series.to(t["begin"].device), origin.to(t["begin"].device)
+        position = origin[:, None] + t["offsets"]  # [B, L + H]
+        inside = (position >= 0) & (position < t["length"][series, None])
+        row = torch.where(inside, position + t["begin"][series, None], self.rows)
+        values = t["values"][row]  # [B, L + H, C + Kp + Kk], the one indexed read
+        length, targets, past = self.context, self.targets, self.targets + self.past
+        target = values[..., :targets]
+        observed = ~torch.isnan(target)
+        target = torch.nan_to_num(target)
+        codes = t["codes"][row].long() if t["codes"].shape[1] else row.new_zeros(*row.shape, 0)
+        # A window without any observed past step has nothing to forecast from: it must not enter the loss.
+        readable = observed[:, :length].any(dim=1, keepdim=True)
+        return Batch(
+            past=target[:, :length],
+            past_observed=observed[:, :length],
+            future=target[:, length:],
+            future_observed=observed[:, length:] & readable,
+            past_cov=values[:, :length, targets:past],
+            past_codes=codes[:, :length, : self.past_codes],
+            known=values[..., past:],
+            known_codes=codes[..., self.past_codes :],
+            static=t["static"][series],
+            static_codes=t["static_codes"][series],
+            scale=t["scale"][series],
+            series=series,
+            origin=origin,
+        )
+
+
+class EpochSampler:
+    """Batches of window numbers; a seeded shuffle per epoch that knows its position.
+
+    Restoring ``state_dict`` continues in the middle of an epoch with exactly the batches that were still to come. With
+    several processes, each takes its contiguous share of every global batch, so that together they read what one process
+    would. ``batch_size`` is the global one.
+    """
+
+    def __init__(self, windows: int, batch_size: int, *, shuffle: bool, seed: int = 0, rank: int = 0, world: int = 1):
+        """Number ``windows`` windows from 0; nothing is dropped, the last batch may be smaller."""
+        self.windows, self.batch_size, self.shuffle, self.seed = windows, batch_size, shuffle, seed
+        self.rank, self.world = rank, world
+        self.epoch = 0
+        self.position = 0  # batches of this epoch already given out
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return -(-self.windows // self.batch_size)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The remaining batches of this epoch, or all of the next one when none remain.
+
+        A loop that knows the length may never ask past the last batch, so the epoch turns over here, at the start.
+        """
+        if self.position >= len(self):
+            self.epoch, self.position = self.epoch + 1, 0
+        order = self._order()
+        while self.position < len(self):
+            batch = order[self.position * self.batch_size : (self.position + 1) * self.batch_size]
+            self.position += 1
+            yield torch.tensor_split(batch, self.world)[self.rank]
+
+    def _order(self) -> Tensor:
+        if not self.shuffle:
+            return torch.arange(self.windows)
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
+        return torch.randperm(self.windows, generator=generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the sampler stands."""
+        return {"epoch": self.epoch, "position": self.position, "seed": self.seed}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from ``state_dict``."""
+        self.epoch, self.position, self.seed = state["epoch"], state["position"], state["seed"]
+
+
+class WindowLoader:
+    """Iterates over batches of one part. A plain iterable: Lightning uses it as it is, workers are not needed."""
+
+    def __init__(self, source: WindowSource, origins: Origins, sampler: EpochSampler) -> None:
+        """Read the windows of ``origins`` from ``source`` in the order of ``sampler``."""
+        self.source, self.batches = source, sampler
+        self._offsets = torch.from_numpy(origins.offsets())
+        self._first, self._step = torch.from_numpy(np.asarray(origins.first)), origins.step
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Gathered batches."""
+        for window in self.batches:
+            series = torch.searchsorted(self._offsets, window, right=True) - 1
+            origin = self._first[series] + (window - self._offsets[series]) * self._step
+            yield self.source.gather(series, origin)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sampler's position, kept in Lightning checkpoints."""
+        return self.batches.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue in the middle of an epoch."""
+        self.batches.load_state_dict(state)
+
+
+def _rows_before(panel: Panel, end: np.ndarray) -> np.ndarray | None:
+    """Mask of the rows with a step before ``end[s]``; None when that is all of them."""
+    if np.all(end >= panel.lengths):
+        return None
+    step = np.arange(len(panel.values)) - np.repeat(panel.indptr[:-1], panel.lengths)
+    return step < np.repeat(end, panel.lengths)
+
+
+def _sum_by_series(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Sums ``[S, C]`` of rows ``[rows, C]`` laid out series by series; 0 for a series without rows."""
+    total = np.zeros((len(lengths), values.shape[1]))
+    filled = lengths > 0
+    if filled.any():
+        starts = (np.cumsum(lengths) - lengths)[filled]
+        total[filled] = np.add.reduceat(values, starts, axis=0, dtype=np.float64)
+    return total
+
+
+def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Column means and deviations, missing entries aside; 0 and 1 for a column without any."""
+    mean, deviation = np.zeros(values.shape[1]), np.ones(values.shape[1])
+    for column in range(values.shape[1]):
+        present = values[:, column]
+        present = present[~np.isnan(present)].astype(np.float64)
+        if len(present):
+            mean[column] = present.mean()
+            spread = present.std()
+            deviation[column] = spread if spread > 1e-6 * abs(mean[column]) else 1.0
+    return mean.astype(np.float32), deviation.astype(np.float32)

@@ -1,0 +1,84 @@
+"""Instance normalisation whose state is passed, not remembered.
+
+Legend: ``B`` windows, ``T`` steps (``L`` of the past, ``H`` of the future), ``C`` targets.
+
+After "Reversible instance normalisation" (Kim et al., ICLR 2022) without its affine part. What differs is the
+arithmetic: values are shifted by the last observed one and divided by the largest distance from it before anything is
+squared, so constants give exact zeros, and levels of 1e12, spikes of 1e5, values of 1e-12 and 1e30 survive float32.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+FLOOR = 1e-8  # deviation given to a constant window, relative to its level: less than float32 can resolve
+TINY = 1e-30  # the smallest deviation, for a window of zeros
+
+
+class WindowScale(NamedTuple):
+    """Location and unit of each window and target: what ``normalise`` took away."""
+
+    loc: Tensor  # [B, C], data units
+    scale: Tensor  # [B, C], data units, > 0
+
+    def undo(self, z: Tensor) -> Tensor:
+        """Back to data units: ``[B, T, C]`` in deviations of the window -> ``[B, T, C]`` float32."""
+        return self.loc[:, None] + self.scale[:, None] * z.to(self.scale.dtype)
+
+
+def full_precision(values: Tensor) -> Tensor:
+    """``values`` in float32, or left alone when already finer."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def last_observed(values: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
+    """The newest observed entry along dim 1, and how many steps before the end it stands.
+
+    ``[B, T, ...]`` twice -> ``[B, ...]`` value (0 where nothing is observed) and ``[B, ...]`` int64 age (0 at the
+    last step; ``T`` where nothing is observed).
+    """
+    length = values.shape[1]
+    step = torch.arange(1, length + 1, device=values.device).view(1, -1, *[1] * (values.dim() - 2))
+    newest = (observed * step).amax(dim=1)  # [B, ...], 1-based; 0 = none
+    value = values.gather(1, (newest - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
+    return torch.where(newest > 0, value, torch.zeros_like(value)), length - newest
+
+
+def root_mean_square(values: Tensor, observed: Tensor) -> Tensor:
+    """Root mean square of the observed entries along dim 1, without overflow: ``[B, T, C] -> [B, C]``; 0 if none."""
+    values = torch.where(observed, values, torch.zeros_like(values))
+    peak = values.abs().amax(dim=1)  # [B, C]
+    unit = values / torch.where(peak > 0, peak, torch.ones_like(peak))[:, None]
+    mean = unit.square().sum(dim=1) / observed.sum(dim=1).clamp(min=1)
+    return peak * mean.sqrt()
+
+
+def normalise(past: Tensor, observed: Tensor) -> tuple[Tensor, WindowScale]:
+    """Each window and target to mean 0 and deviation 1 over its observed steps.
+
+    ``past [B, L, C]`` in any unit, ``observed [B, L, C]`` bool -> ``z [B, L, C]`` float32, exactly 0 where unobserved
+    and where the window is constant. A constant window gets a deviation far below its own resolution, so that every
+    network forecasts the constant; a window with nothing observed gets location 0.
+    """
+    with torch.autocast(past.device.type, enabled=False):
+        past = full_precision(past)
+        zero = past.new_zeros(())
+        # z depends neither on the shift nor on the peak, so both may be constants to the gradient
+        shift = last_observed(past.detach(), observed)[0]  # [B, C]
+        moved = torch.where(observed, past - shift[:, None], zero)  # [B, L, C]
+        peak = moved.detach().abs().amax(dim=1)  # [B, C]
+        varies = peak > 0
+        unit = moved / torch.where(varies, peak, torch.ones_like(peak))[:, None]  # in [-1, 1]
+        count = observed.sum(dim=1).clamp(min=1)
+        mean = unit.sum(dim=1) / count
+        centred = torch.where(observed, unit - mean[:, None], zero)
+        variance = centred.square().sum(dim=1) / count
+        deviation = torch.where(
+            varies, variance, torch.ones_like(variance)
+        ).sqrt()  # no sqrt(0): its slope is infinite
+        loc = shift + peak * mean
+        scale = torch.where(varies, peak * deviation, FLOOR * loc.detach().abs()).clamp(min=TINY)
+        return centred / deviation[:, None], WindowScale(loc, scale)

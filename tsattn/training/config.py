@@ -1,0 +1,76 @@
+"""How a network is trained. Plain fields, no torch: the command line and YAML read this class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from tsattn.errors import ConfigError, unknown_name
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Training settings; each field is a flag (``--training.epochs``) and a YAML key.
+
+    Args:
+        epochs: Passes over the training windows. None: at least 8, and enough for about 600 optimizer steps.
+        batch_size: Windows per optimizer step, over all devices together.
+        learning_rate: Peak (one_cycle) or fixed (constant) rate of AdamW.
+        schedule: "one_cycle" rises over the first 30 % of the steps and falls to zero; "constant" stays.
+        weight_decay: AdamW's weight decay.
+        clip: Largest gradient norm; 0 does not clip.
+        patience: Stop after this many validations without a new best; None never stops early.
+        loss: "mse", "mae" or "huber" for point forecasts (None: mse); quantile forecasts use the pinball loss.
+        precision: Lightning's precision, such as "32-true" or "bf16-mixed".
+        accelerator: Lightning's accelerator.
+        devices: Lightning's devices.
+        strategy: Lightning's strategy.
+        num_nodes: Machines taking part.
+        verbose: Progress bar and a summary line; False prints nothing and leaves no files.
+        logger: A Lightning logger, or "csv", "tensorboard" or "mlflow" for one with default settings.
+    """
+
+    epochs: int | None = None
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    schedule: Literal["one_cycle", "constant"] = "one_cycle"
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    patience: int | None = 8
+    loss: Literal["mse", "mae", "huber"] | None = None
+    precision: str = "32-true"
+    accelerator: str = "auto"
+    devices: int | str = 1
+    strategy: str = "auto"
+    num_nodes: int = 1
+    verbose: bool = True
+    logger: Any = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot train."""
+        positive = {"batch_size": self.batch_size, "learning_rate": self.learning_rate, "num_nodes": self.num_nodes}
+        if self.epochs is not None:
+            positive["epochs"] = self.epochs
+        if self.patience is not None:
+            positive["patience"] = self.patience
+        for name, value in positive.items():
+            if not value > 0:
+                raise ConfigError(f"training.{name} must be above 0, found {value!r}.")
+        for name in ("weight_decay", "clip"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"training.{name} must not be negative, found {getattr(self, name)!r}.")
+        for name, choices in (("schedule", ("one_cycle", "constant")), ("loss", ("mse", "mae", "huber", None))):
+            if getattr(self, name) not in choices:
+                known = [str(choice) for choice in choices if choice]
+                raise unknown_name(f"training.{name}", getattr(self, name), known)
+
+    @classmethod
+    def of(cls, value: TrainConfig | dict[str, Any] | None) -> TrainConfig:
+        """A config from a config, a dict of fields or None; an unknown field names the nearest known one."""
+        if isinstance(value, cls):
+            return value
+        names = [f.name for f in fields(cls)]
+        for name in value or {}:
+            if name not in names:
+                raise unknown_name("training field", name, names)
+        return cls(**(value or {}))

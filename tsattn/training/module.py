@@ -1,0 +1,103 @@
+"""The one LightningModule: a thin shell around any network."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from tsattn import heads
+from tsattn.data.batch import Batch
+from tsattn.errors import TrainingError, listed
+from tsattn.models.base import Network, Output
+
+
+class ForecastModule(pl.LightningModule):
+    """Trains a ``Network`` with AdamW; works with any ``pytorch_lightning.Trainer`` and with LightningCLI.
+
+    Logged values: ``train_loss`` and ``val_loss`` are in the unit of the loss (errors divided by the training part's
+    deviation of each series), ``val_mae`` is in the units of the target.
+
+    Args:
+        network: The network to train; its ``spec`` must fit the data module's.
+        loss: Loss of a point forecast: "mse" (default), "mae" or "huber"; quantile forecasts use the pinball loss.
+        learning_rate: Peak (one_cycle) or fixed (constant) rate.
+        schedule: "one_cycle" over all steps of the run, or "constant".
+        weight_decay: AdamW's weight decay.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        loss: Literal["mse", "mae", "huber"] | None = None,
+        learning_rate: float = 1e-3,
+        schedule: Literal["one_cycle", "constant"] = "one_cycle",
+        weight_decay: float = 0.01,
+    ) -> None:
+        """Keep the network and the settings; nothing is built yet."""
+        super().__init__()
+        self.network = network
+        self.loss = heads.check_loss(loss, network.spec.quantiles)
+        self.learning_rate = learning_rate
+        self.schedule, self.weight_decay = schedule, weight_decay
+        self._sums: Tensor | None = None
+
+    def forward(self, batch: Batch, need_weights: bool = False) -> Output:
+        """The forecast of a batch; the network never sees its future."""
+        return self.network(batch.without_future(), need_weights)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Loss of one batch; stops the run, naming the series, when it is not finite."""
+        output = self.network(batch)
+        loss = heads.loss(output, batch, self.loss, self.network.spec.quantiles)
+        if not torch.isfinite(loss):
+            self._stop_not_finite(output, batch)
+        self.log("train_loss", loss.detach(), on_step=True, on_epoch=False, prog_bar=True, batch_size=len(batch))
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        """Start the sums anew."""
+        self._sums = torch.zeros(3, dtype=torch.float64, device="cpu")
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Add loss, absolute error and number of observed steps, so that every step counts once."""
+        output = self.network(batch.without_future())
+        loss, count = heads.loss_sums(output, batch, self.loss, self.network.spec.quantiles)
+        error = torch.where(batch.future_observed, output.point - batch.future, 0.0).abs()
+        assert self._sums is not None  # Lightning calls on_validation_epoch_start first
+        self._sums += torch.stack([loss.sum(), error.sum(), count.sum()]).to("cpu", torch.float64)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the means over all observed steps of the validation part, of all processes."""
+        assert self._sums is not None
+        sums = self._sums.to(self.device, torch.float32 if self.device.type == "mps" else torch.float64)
+        sums = self.trainer.strategy.reduce(sums, reduce_op="sum")
+        self.log("val_loss", (sums[0] / sums[2]).float(), prog_bar=True)
+        self.log("val_mae", (sums[1] / sums[2]).float())
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor, Output]:
+        """(series, origin, output) of a batch: every window carries its own key."""
+        return batch.series, batch.origin, self(batch)
+
+    def configure_optimizers(self) -> Any:
+        """AdamW, with the one-cycle schedule stepped per batch when asked for."""
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
+        if self.schedule == "constant":
+            return optimizer
+        steps = int(self.trainer.estimated_stepping_batches)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=max(steps, 2))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def _stop_not_finite(self, output: Output, batch: Batch) -> None:
+        each = heads.window_losses(output, batch, self.loss, self.network.spec.quantiles)
+        guilty = batch.series[~torch.isfinite(each)].unique().tolist()
+        panel = getattr(getattr(self.trainer, "datamodule", None), "panel", None)
+        names = [panel.name(s) if panel is not None else f"number {s}" for s in guilty]
+        where = f"series {listed(names)}" if names else "no single window (the sum over the batch overflowed)"
+        raise TrainingError(
+            f"The loss is not finite at epoch {self.current_epoch}, step {self.global_step}; it comes from {where}. Lower "
+            f"learning_rate (now {self.learning_rate:g}), or look for extreme values there."
+        )

@@ -1,0 +1,201 @@
+"""TrainConfig -> Trainer: one function that trains a network on a data module and leaves the best weights in it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import nn
+
+from tsattn.data.datamodule import ForecastDataModule
+from tsattn.errors import ConfigError, TrainingError
+from tsattn.models.base import Network
+from tsattn.training.config import TrainConfig
+from tsattn.training.module import ForecastModule
+
+_AUTOMATIC_STEPS = 600  # a small data set is passed over until the optimizer has made about this many steps
+_AUTOMATIC_EPOCHS = 8
+
+
+@dataclass(frozen=True)
+class TrainSummary:
+    """What a run consisted of."""
+
+    windows: int
+    batches: int  # per epoch
+    epochs: int  # done
+    steps: int  # optimizer steps done
+    validation_windows: int
+    parameters: int
+    best_val_loss: float | None
+    best_epoch: int | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+class BestWeights(pl.Callback):
+    """Keeps the weights of the best validation in memory and puts them back when training ends."""
+
+    def __init__(self) -> None:
+        """Nothing seen yet."""
+        self.loss: float | None = None
+        self.epoch: int | None = None
+        self._weights: dict[str, torch.Tensor] | None = None
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Copy the weights when the validation loss is a new best."""
+        value = trainer.callback_metrics.get("val_loss")
+        if trainer.sanity_checking or value is None or not torch.isfinite(value):
+            return
+        if self.loss is None or float(value) < self.loss:
+            self.loss, self.epoch = float(value), trainer.current_epoch
+            self._weights = {name: tensor.detach().clone() for name, tensor in pl_module.state_dict().items()}
+
+    def restore(self, module: nn.Module) -> None:
+        """Put the best weights back; without a validation the last ones stay."""
+        if self._weights is not None:
+            module.load_state_dict(self._weights)
+
+
+def train(network: Network, data: ForecastDataModule, config: TrainConfig, seed: int) -> TrainSummary:
+    """Train ``network`` in place and leave its best weights in it. Same seed, same result.
+
+    Ctrl-C stops cleanly: the best weights so far are kept and KeyboardInterrupt is raised on. Raises TrainingError when
+    the loss is not finite.
+    """
+    windows, validation = len(data.split.train), len(data.split.validation)
+    batches = -(-windows // data.batch_size)
+    epochs, every = _length(config, batches)
+    parameters = sum(p.numel() for p in network.parameters())
+    if not network.trainable:
+        return TrainSummary(windows, batches, 0, 0, validation, parameters, None, None)
+    if config.verbose:
+        held = f"{validation} validation windows" if validation else "no validation part: the last weights are kept"
+        print(
+            f"{type(network).__name__}: {windows} windows, {batches} batches per epoch, up to {epochs} epochs "
+            f"({epochs * batches} steps), {held}, {parameters} parameters",
+            file=sys.stderr,
+        )
+    module = ForecastModule(
+        network,
+        loss=config.loss,
+        learning_rate=config.learning_rate,
+        schedule=config.schedule,
+        weight_decay=config.weight_decay,
+    )
+    best = BestWeights()
+    with quiet_lightning(), _seeded(seed):
+        trainer = make_trainer(config, epochs, every, [best, *_early_stopping(config, validation)])
+        interrupted = _fit(trainer, module, data)
+    best.restore(module)
+    network.to("cpu").eval()
+    if interrupted:
+        raise KeyboardInterrupt
+    if not all(torch.isfinite(p).all() for p in network.parameters()):
+        raise TrainingError("The weights are not finite after training. Lower learning_rate.")
+    return TrainSummary(
+        windows, batches, trainer.current_epoch, trainer.global_step, validation, parameters, best.loss, best.epoch
+    )
+
+
+def _fit(trainer: pl.Trainer, module: ForecastModule, data: ForecastDataModule) -> bool:
+    """Run the trainer; True when Ctrl-C stopped it. Lightning would exit the whole program and ignore later Ctrl-C."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        trainer.fit(module, datamodule=data)
+    except SystemExit:
+        if not trainer.interrupted:
+            raise
+        signal.signal(signal.SIGINT, handler)
+        return True
+    return False
+
+
+def make_trainer(config: TrainConfig, epochs: int, every: int, callbacks: list[pl.Callback]) -> pl.Trainer:
+    """A Trainer that writes nothing unless a logger was asked for."""
+    return pl.Trainer(
+        max_epochs=epochs,
+        check_val_every_n_epoch=every,
+        accelerator=config.accelerator,
+        devices=config.devices,
+        strategy=config.strategy,
+        num_nodes=config.num_nodes,
+        precision=config.precision,  # type: ignore[arg-type]
+        gradient_clip_val=config.clip or None,
+        callbacks=callbacks,
+        logger=_logger(config.logger),
+        enable_checkpointing=False,
+        enable_progress_bar=config.verbose,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        log_every_n_steps=1,
+    )
+
+
+def _length(config: TrainConfig, batches: int) -> tuple[int, int]:
+    """Epochs to train, and how many of them lie between two validations (about 30 validations in a long run)."""
+    epochs = config.epochs or max(_AUTOMATIC_EPOCHS, -(-_AUTOMATIC_STEPS // batches))
+    return epochs, max(1, epochs // 30)
+
+
+def _early_stopping(config: TrainConfig, validation: int) -> list[pl.Callback]:
+    if not validation or config.patience is None:
+        return []
+    from pytorch_lightning.callbacks import EarlyStopping
+
+    return [EarlyStopping("val_loss", patience=config.patience, verbose=False)]
+
+
+def _logger(logger: Any) -> Any:
+    if logger is None or logger is False:
+        return False
+    if isinstance(logger, str):
+        from pytorch_lightning import loggers
+
+        known = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger", "mlflow": "MLFlowLogger"}
+        if logger not in known:
+            raise ConfigError(f"training.logger {logger!r} is not one of {', '.join(known)} or a Lightning logger.")
+        return loggers.MLFlowLogger() if logger == "mlflow" else getattr(loggers, known[logger])("runs")
+    for each in logger if isinstance(logger, (list, tuple)) else [logger]:
+        if type(each).__module__.startswith("lightning."):
+            raise ConfigError(
+                f"The logger is from 'lightning.pytorch', tsattn is built on 'pytorch_lightning'; the two packages do not "
+                f"mix. Import it as: from pytorch_lightning.loggers import {type(each).__name__}."
+            )
+    return logger
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed torch for the block, and leave the global generators as they were."""
+    devices = list(range(torch.cuda.device_count()))
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextlib.contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Silence Lightning's device and tip lines; its warnings about choices made here on purpose, too."""
+    names = ("pytorch_lightning", "pytorch_lightning.utilities.rank_zero", "lightning.fabric", "lightning_fabric")
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"(pytorch_lightning|lightning_fabric)\.")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

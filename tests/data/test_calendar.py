@@ -400,7 +400,8 @@ INFERRED += ["QS-JAN", "QS-MAR", "QE-NOV", "QE-DEC", "YS-JAN", "YS-OCT", "YE-MAR
 @pytest.mark.parametrize("freq", INFERRED)
 @pytest.mark.parametrize("tz", [None, BERLIN, NEW_YORK])
 def test_infer_names_what_pandas_made(freq, tz):
-    stamps = pd.date_range("2020-01-01", periods=60, freq=freq, tz=tz)
+    # up to 2034: the zones of pandas 2 know no clock change after 2037
+    stamps = pd.date_range("1975-01-01", periods=60, freq=freq, tz=tz)
     holes = np.delete(np.arange(60), [7, 20, 21])
     found = infer(stamps, stamps[holes][1:], tz=tz)
     assert found == Frequency.parse(freq, tz=tz)

@@ -138,20 +138,21 @@ def infer_frequency(
 def _candidates(times: np.ndarray, groups: np.ndarray, same: np.ndarray, tz: str | None) -> Iterator[Frequency]:
     """Frequencies worth checking against every stamp, best first, for steps of a day and more."""
     days = np.floor_divide(to_wall(times, tz), DAY)
-    day_steps, day_counts = _count(np.diff(days)[same])
+    gaps = np.diff(days)
+    day_steps, day_counts = _count(gaps[same])
     if len(day_steps):
         mode = int(day_steps[day_counts.argmax()])
         if day_steps[0] >= 28:
             yield from _month_candidates(days, same, tz)
-        weekdays = weekday(days)
-        if mode == 1 and (weekdays < 5).all() and (day_steps == 3).any():
-            over = (np.diff(days) == 3) & same & (weekdays[:-1] == 4)
-            if over.any():
+        # Weekdays are read only when the steps make them matter: these arrays have a row for each row of the table.
+        if mode == 1 and (day_steps == 3).any() and (weekday(days) < 5).all():
+            from_friday = same & (gaps == 3) & (weekday(days[:-1]) == 4)
+            if from_friday.any():
                 yield Frequency.parse("B", tz=tz)
         if not (day_steps % mode).any():
-            one_weekday = mode % 7 == 0 and (weekdays == weekdays[0]).all()
+            one_weekday = mode % 7 == 0 and ((days - days[0]) % 7 == 0).all()
             weeks = "" if mode == 7 else str(mode // 7)
-            yield Frequency.parse(f"{weeks}W-{WEEKDAYS[weekdays[0]]}" if one_weekday else f"{mode}D", tz=tz)
+            yield Frequency.parse(f"{weeks}W-{WEEKDAYS[weekday(days[0])]}" if one_weekday else f"{mode}D", tz=tz)
     steps, counts = _count(np.diff(times)[same])
     tick = int(steps[counts.argmax()])
     if not (steps % tick).any():

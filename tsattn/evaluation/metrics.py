@@ -5,8 +5,7 @@ Legend: ``W`` windows, ``H`` horizon, ``C`` targets, ``Q`` quantile levels, ``S`
 Every score is pooled: the sum over the observed steps divided by the number of observed steps, so a window with holes
 counts for what it holds. ``by`` says what is kept apart: nothing (None, a 0-d result), the ``"series"`` of the
 windows (``[K]``, in the order of ``np.unique(series)``), the ``"step"`` of the horizon (``[H]``) or the ``"target"``
-(``[C]``).
-Nothing observed gives nan, without a warning. A nan forecast of an observed step gives nan: it is not skipped.
+(``[C]``). Nothing observed gives nan without a warning, and so does a nan forecast of an observed step.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from tsattn.errors import ConfigError
 from tsattn.evaluation.pooling import (
     By,
     check_levels,
+    check_shapes,
     group_codes,
     pooled_mean,
     pooled_total,
@@ -76,7 +76,7 @@ def rmse(
     series: np.ndarray | None = None,
 ) -> np.ndarray:
     """Root of the pooled :func:`mse`, in units of the target: not the mean of one root for each window."""
-    return np.sqrt(mse(actual, forecast, observed, by=by, series=series))
+    return np.asarray(np.sqrt(mse(actual, forecast, observed, by=by, series=series)))
 
 
 def mase(
@@ -116,7 +116,7 @@ def rmsse(
     and ``by="series"`` it is the RMSSE of the M5 competition (Makridakis, Spiliotis and Assimakopoulos, 2022).
     """
     y, f, seen = prepare(actual, forecast, observed)
-    return np.sqrt(pooled_mean(*_scaled((y - f) ** 2, seen, window_scale(scale, series)), by, series))
+    return np.asarray(np.sqrt(pooled_mean(*_scaled((y - f) ** 2, seen, window_scale(scale, series)), by, series)))
 
 
 def smape(
@@ -179,8 +179,8 @@ def weighted_quantile_loss(
     losses = [
         quantile_loss(actual, quantiles[..., k], q, observed, by=by, series=series) for k, q in enumerate(levels)
     ]
-    # The counts cancel: a mean over a mean is a sum over a sum.
-    return ratio(2 * np.mean(losses, axis=0), mae(actual, np.zeros_like(actual), observed, by=by, series=series))
+    size = mae(actual, np.zeros_like(actual), observed, by=by, series=series)
+    return ratio(2 * np.mean(losses, axis=0), size)  # the counts cancel: means over means are sums over sums
 
 
 def coverage(
@@ -281,23 +281,22 @@ def score_table(
     per_window = {name: window_scale(scale, series) for name, scale in scales.items() if scale is not None}
     groups = group_codes(by, series, np.shape(actual))
     actual, forecast = np.asarray(actual), np.asarray(forecast)
-    windows = len(actual)
+    first_level = None if quantiles is None else np.asarray(quantiles)[..., 0]
+    check_shapes(actual, forecast=forecast, observed=observed, quantiles=first_level)
     size = max(1, _BLOCK // max(1, int(np.prod(actual.shape[1:]))))
     totals: dict[str, np.ndarray] = {}
-    for first in range(0, max(windows, 1), size):
+    for first in range(0, max(len(actual), 1), size):
         part = slice(first, first + size)
         y, f, seen = prepare(actual[part], forecast[part], None if observed is None else np.asarray(observed)[part])
         block = {"mae": (np.abs(y - f), seen), "mse": ((y - f) ** 2, seen), "smape": (_symmetric(y, f), seen)}
         for name, scale in per_window.items():
-            rows = scale[part] if len(scale) == windows else scale
+            rows = scale[part] if len(scale) == len(actual) else scale
             block[name] = _scaled(block["mae" if name == "mase" else "mse"][0], seen, rows)
-        if quantiles is not None:
+        if checked:
             block |= _quantile_terms(y, np.asarray(quantiles)[part], seen, checked)
         for name, (values, keep) in block.items():
-            pair = np.stack(
-                [pooled_total(np.where(keep, values, 0.0), by, groups, part), pooled_total(keep, by, groups, part)]
-            )
-            totals[name] = totals.get(name, 0.0) + pair
+            pair = [pooled_total(np.where(keep, values, 0.0), by, groups, part), pooled_total(keep, by, groups, part)]
+            totals[name] = totals.get(name, 0.0) + np.stack(pair)
     return _finish({name: ratio(total, count) for name, (total, count) in totals.items()}, checked)
 
 
@@ -326,7 +325,8 @@ def _finish(means: dict[str, np.ndarray], levels: Sequence[float]) -> dict[str, 
     if levels:
         losses = [means[f"quantile_loss_{q:g}"] for q in levels]
         scores["weighted_quantile_loss"] = ratio(2 * np.mean(losses, axis=0), means["size"])
-    return scores | {name: mean for name, mean in means.items() if name.startswith("coverage")}
+    scores |= {name: mean for name, mean in means.items() if name.startswith("coverage")}
+    return {name: np.asarray(score) for name, score in scores.items()}
 
 
 def _symmetric(y: np.ndarray, f: np.ndarray) -> np.ndarray:

@@ -13,20 +13,25 @@ By = Literal["series", "step", "target"] | None
 AXES = {"series": (1, 2), "step": (0, 2), "target": (0, 1)}  # what each grouping sums over
 
 
+def check_shapes(actual: np.ndarray, **others: np.ndarray | None) -> None:
+    """Raise :class:`DataError` unless every other array has the shape of ``actual``: broadcasting hides mistakes."""
+    for name, array in others.items():
+        if array is not None and np.shape(array) != np.shape(actual):
+            raise DataError(
+                f"{name} has shape {np.shape(array)}, but actual has {np.shape(actual)}; "
+                "both are [windows, horizon, targets]."
+            )
+
+
 def prepare(
     actual: np.ndarray, forecast: np.ndarray, observed: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """float64 ``actual`` and ``forecast`` with unobserved entries set to 0, and the mask of the observed ones."""
+    check_shapes(actual, forecast=forecast, observed=observed)
     y, f = np.asarray(actual, dtype=np.float64), np.asarray(forecast, dtype=np.float64)
     seen = ~np.isnan(y)
     if observed is not None:
-        if np.shape(observed) != y.shape:
-            raise DataError(f"observed has shape {np.shape(observed)}, but actual has {y.shape}.")
         seen &= np.asarray(observed, dtype=bool)
-    if f.shape != y.shape:
-        raise DataError(
-            f"forecast has shape {f.shape}, but actual has {y.shape}; both are [windows, horizon, targets]."
-        )
     return np.where(seen, y, 0.0), np.where(seen, f, 0.0), seen
 
 
@@ -41,6 +46,7 @@ def window_scale(scale: np.ndarray, series: np.ndarray | None) -> np.ndarray:
 
 
 def check_levels(levels: Sequence[float], quantiles: np.ndarray | None = None) -> list[float]:
+    """The levels as floats, each in (0, 1), one for each entry on the last axis of ``quantiles``."""
     levels = [float(level) for level in levels]
     if quantiles is not None and len(levels) != np.shape(quantiles)[-1]:
         raise DataError(
@@ -68,6 +74,7 @@ def group_codes(by: By, series: np.ndarray | None, shape: tuple[int, ...]) -> np
 
 
 def pooled_total(values: np.ndarray, by: By, groups: np.ndarray | None, part: slice = slice(None)) -> np.ndarray:
+    """Sum of ``values`` (the windows ``part``) over all that ``by`` does not keep apart."""
     if by is None:
         return values.sum()
     kept = values.sum(axis=AXES[by])
@@ -77,6 +84,7 @@ def pooled_total(values: np.ndarray, by: By, groups: np.ndarray | None, part: sl
 
 
 def pooled_mean(values: np.ndarray, keep: np.ndarray, by: By, series: np.ndarray | None) -> np.ndarray:
+    """Mean of the ``values`` with ``keep``, as ``by`` says."""
     groups = group_codes(by, series, values.shape)
     return ratio(pooled_total(np.where(keep, values, 0.0), by, groups), pooled_total(keep, by, groups))
 

@@ -71,14 +71,14 @@ def normalise(past: Tensor, observed: Tensor) -> tuple[Tensor, WindowScale]:
         moved = torch.where(observed, past - shift[:, None], zero)  # [B, L, C]
         peak = moved.detach().abs().amax(dim=1)  # [B, C]
         varies = peak > 0
-        unit = moved / torch.where(varies, peak, torch.ones_like(peak))[:, None]  # in [-1, 1]
+        divisor = torch.where(varies, peak, torch.ones_like(peak))  # [B, C]
+        unit = moved / divisor[:, None]  # in [-1, 1]
         count = observed.sum(dim=1).clamp(min=1)
         mean = unit.sum(dim=1) / count
         centred = torch.where(observed, unit - mean[:, None], zero)
         variance = centred.square().sum(dim=1) / count
-        deviation = torch.where(
-            varies, variance, torch.ones_like(variance)
-        ).sqrt()  # no sqrt(0): its slope is infinite
-        loc = shift + peak * mean
-        scale = torch.where(varies, peak * deviation, FLOOR * loc.detach().abs()).clamp(min=TINY)
+        # sqrt(0) would have an infinite slope
+        deviation = torch.where(varies, variance, torch.ones_like(variance)).sqrt()
+        loc = shift + divisor * mean
+        scale = torch.where(varies, divisor * deviation, FLOOR * loc.detach().abs()).clamp(min=TINY)
         return centred / deviation[:, None], WindowScale(loc, scale)

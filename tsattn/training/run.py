@@ -94,7 +94,7 @@ def train(network: Network, data: ForecastDataModule, config: TrainConfig, seed:
         weight_decay=config.weight_decay,
     )
     best = BestWeights()
-    with quiet_lightning(), _seeded(seed):
+    with quiet_lightning(), seeded(seed):
         trainer = make_trainer(config, epochs, every, [best, *_early_stopping(config, validation)])
         interrupted = _fit(trainer, module, data)
     best.restore(module)
@@ -176,7 +176,7 @@ def _logger(logger: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """Seed torch for the block, and leave the global generators as they were."""
     devices = list(range(torch.cuda.device_count()))
     with torch.random.fork_rng(devices=devices):

@@ -1,0 +1,264 @@
+"""Rolling-origin evaluation, always beside the naive and the seasonal naive forecast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tsattn.data.build import build_panel
+from tsattn.data.panel import Panel
+from tsattn.data.split import chronological, last_origins
+from tsattn.data.walltime import format_time
+from tsattn.data.windows import WindowSource
+from tsattn.errors import ConfigError, DataError
+from tsattn.evaluation.metrics import score_table, seasonal_scale
+from tsattn.forecast import frame_of, id_column, time_index
+from tsattn.inference import WindowForecasts, best_device, forecast_windows
+from tsattn.models import build
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from tsattn.forecaster import Forecaster
+    from tsattn.inspection.maps import AttentionMap
+
+BASELINES = ("naive", "seasonal_naive")
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """Forecasts from rolling origins beside the truth, and beside the baselines from the same windows.
+
+    ``trained_until`` is the time of the last row any part of the training saw (one per fit, as text); ``in_sample`` is
+    True when the model had been trained on steps it is scored on here (only with ``refit="never"``).
+    """
+
+    panel: Panel
+    model: str
+    windows: WindowForecasts
+    baselines: dict[str, WindowForecasts]
+    levels: tuple[float, ...]
+    season: int
+    first_origin: np.ndarray  # [S] rows before it give the scale of MASE and RMSSE
+    trained_until: tuple[str, ...]
+    in_sample: bool
+    skipped: dict[Any, str]
+
+    @property
+    def attention(self) -> AttentionMap:
+        """Attention of every window. Raises ConfigError when it was not asked for or the model has none."""
+        from tsattn.inspection.maps import AttentionMap
+
+        if not self.windows.attention:
+            raise ConfigError(f"No attention in this backtest: ask with backtest(attention=True); model {self.model!r}.")
+        return AttentionMap(self.panel, self.windows)
+
+    def metrics(self, by: Literal["series", "step"] | None = None) -> pd.DataFrame:
+        """Scores of the model and the baselines, one row each (and per series, or per forecast step from 1).
+
+        MAE and RMSE in units of the target, MSE in squared units, sMAPE from 0 to 200, MASE and RMSSE relative to the
+        seasonal naive within the rows before the first origin, weighted quantile loss and coverage where there are
+        quantiles. Every observed step counts once; with several targets there is one row for each.
+        """
+        import pandas as pd
+
+        names = self.panel.schema.roles.target
+        scales = seasonal_scale(
+            self.panel.targets, season=self.season, indptr=self.panel.indptr, ends=self.first_origin
+        )
+        parts = []
+        for target, name in enumerate(names):
+            for model, windows in {self.model: self.windows, **self.baselines}.items():
+                frame = pd.DataFrame(self._scores(windows, target, scales, by))
+                frame.insert(0, "model", model)
+                if len(names) > 1:
+                    frame.insert(0, "target", name)
+                parts.append(frame)
+        return pd.concat(parts, ignore_index=True)
+
+    def _scores(
+        self, windows: WindowForecasts, target: int, scales: tuple[np.ndarray, np.ndarray], by: Any
+    ) -> dict[str, Any]:
+        pick = slice(target, target + 1)
+        scores = score_table(
+            windows.actual[..., pick],
+            windows.point[..., pick],
+            None if windows.quantiles is None else windows.quantiles[:, :, pick],
+            self.levels,
+            windows.series,
+            scales[0][:, pick],
+            scales[1][:, pick],
+            by=by,
+        )
+        head: dict[str, Any] = {}
+        if by == "series":
+            series = np.unique(windows.series)
+            head[self.panel.schema.roles.id or "series"] = id_column(self.panel, series)
+        elif by == "step":
+            head["step"] = np.arange(1, windows.point.shape[1] + 1)
+        return {**head, **{name: np.atleast_1d(value) for name, value in scores.items()}}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Long table: id, origin, time, step, (target,) actual, forecast, quantiles and one column per baseline.
+
+        ``origin`` is the time of the last row the forecast could read; ``step`` counts from 1.
+        """
+        frame = frame_of(self.panel, self.windows, self.levels)
+        count, horizon, targets = self.windows.point.shape
+        last = self.panel.times(self.windows.series, self.windows.origin - 1)
+        place = 0 if self.panel.schema.roles.id is None else 1
+        frame.insert(place, "origin", time_index(np.repeat(last, horizon * targets), self.panel.schema))
+        frame.insert(place + 2, "step", np.tile(np.repeat(np.arange(1, horizon + 1), targets), count))
+        frame.insert(frame.columns.get_loc("forecast"), "actual", self.windows.actual.ravel())
+        for name, windows in self.baselines.items():
+            if name != self.model:
+                frame[name] = windows.point.ravel()
+        return frame
+
+    def __repr__(self) -> str:
+        """One line and the score table."""
+        kind = "IN SAMPLE: the model was trained on these steps" if self.in_sample else "out of sample"
+        table = self.metrics().to_string(index=False, float_format=lambda value: f"{value:.4g}")
+        return f"Backtest of {self.model!r}: {len(self.windows.series)} windows, {kind}\n{table}"
+
+
+def run_backtest(
+    forecaster: Forecaster, data: Any, *, windows: int, step: int, refit: bool | str, attention: bool
+) -> Backtest:
+    """See ``Forecaster.backtest``."""
+    if windows < 1 or step < 1:
+        raise ConfigError(f"windows and step must be at least 1, found windows={windows}, step={step}.")
+    if refit not in (True, False, "never"):
+        raise ConfigError(f"refit must be True, False or 'never', found {refit!r}.")
+    fitted = forecaster.__sklearn_is_fitted__()
+    if refit == "never":
+        forecaster._require_fit()
+    schema = forecaster.schema_ if fitted else None
+    roles = schema.roles if schema is not None else forecaster._roles()
+    panel = build_panel(data, roles, freq=forecaster.freq, schema=schema)
+    origins = last_origins(panel, forecaster.horizon, windows, step)  # [windows, S]
+    keep, skipped = _possible(panel, origins, forecaster.context)
+    first = _first_origin(origins, keep, panel.lengths)
+    seen_until = forecaster.trained_until_ if fitted else None
+    start = panel.times(np.flatnonzero(keep.any(axis=0)), first[keep.any(axis=0)]).min()
+    in_sample = seen_until is not None and seen_until >= int(start)
+    if refit is True:
+        models = [_fresh(forecaster, panel, np.where(keep[k], origins[k], 0)) for k in range(windows)]
+    elif refit == "never" or (fitted and not in_sample):
+        models = [forecaster]
+    else:
+        models = [_fresh(forecaster, panel, first)]
+    forecasts = _roll(models, panel, origins, keep, attention)
+    baselines = {name: _baseline(name, forecaster, models[0], panel, forecasts) for name in BASELINES}
+    times = [format_time(m.trained_until_, panel.schema.tz, integer=panel.schema.integer_time) for m in models]
+    return Backtest(
+        panel=panel,
+        model=forecaster._model_name(),
+        windows=forecasts,
+        baselines=baselines,
+        levels=forecaster._levels(),
+        season=panel.schema.freq.season(),
+        first_origin=first,
+        trained_until=tuple(times),
+        in_sample=refit == "never" and in_sample,
+        skipped=skipped,
+    )
+
+
+def _possible(panel: Panel, origins: np.ndarray, context: int) -> tuple[np.ndarray, dict[Any, str]]:
+    """Which (origin, series) pairs have an observed past step, ``[windows, S]``, and the series without any."""
+    there = np.concatenate([[0], np.cumsum(~np.isnan(panel.targets).all(axis=1))])
+    begin = panel.indptr[:-1]
+    stop = np.maximum(origins, 0)
+    keep = (origins >= 1) & (there[begin + stop] > there[begin + np.maximum(stop - context, 0)])
+    lost = np.flatnonzero(~keep.any(axis=0))
+    if len(lost) == len(panel):
+        raise DataError(
+            f"No series can be backtested: the longest has {int(panel.lengths.max())} steps, and an origin needs the horizon "
+            f"after it and at least one observed step before it. Use fewer windows or a smaller step."
+        )
+    return keep, {panel.ids[int(s)].as_py(): "too short, or nothing observed before its origins" for s in lost}
+
+
+def _first_origin(origins: np.ndarray, keep: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The oldest usable origin of each series, ``[S]``; the length of a series without one."""
+    oldest = np.where(keep, origins, np.iinfo(np.int64).max).min(axis=0)
+    return np.minimum(oldest, lengths)
+
+
+def _fresh(forecaster: Forecaster, panel: Panel, stop: np.ndarray) -> Forecaster:
+    """A copy of ``forecaster`` trained on the rows before ``stop[s]`` of each series."""
+    from sklearn.base import clone
+
+    copy: Forecaster = clone(forecaster)
+    known = panel.span(np.zeros(len(panel), dtype=np.int64), stop)
+    return copy._fit_panel(known, chronological(known, copy.context, copy.horizon, None))
+
+
+def _roll(
+    models: list[Forecaster], panel: Panel, origins: np.ndarray, keep: np.ndarray, attention: bool
+) -> WindowForecasts:
+    """Forecast every kept window, with the model of its origin when there is one per origin; series by series."""
+    parts = []
+    groups = np.array_split(np.arange(len(origins)), len(models)) if len(models) > 1 else [np.arange(len(origins))]
+    for model, rows in zip(models, groups, strict=True):
+        row, series = np.nonzero(keep[rows])
+        if not len(series):
+            continue
+        source = WindowSource(panel, model.context, model.horizon, model.scaling_)
+        config = model._config()
+        parts.append(
+            forecast_windows(
+                model.network_,
+                source,
+                series,
+                origins[rows][row, series],
+                attention=attention,
+                device=best_device(config.accelerator),
+                progress="backtest" if config.verbose else None,
+            )
+        )
+    return _by_series(parts)
+
+
+def _by_series(parts: list[WindowForecasts]) -> WindowForecasts:
+    """The windows of all parts, sorted by series and origin."""
+    order = np.lexsort((np.concatenate([p.origin for p in parts]), np.concatenate([p.series for p in parts])))
+
+    def join(arrays: list[np.ndarray]) -> np.ndarray:
+        return np.concatenate(arrays)[order]
+
+    first = parts[0]
+    attention = tuple(
+        replace(record, weights=join([p.attention[i].weights for p in parts]))
+        for i, record in enumerate(first.attention)
+    )
+    contributions = None
+    if first.contributions is not None:
+        contributions = {n: join([p.contributions[n] for p in parts if p.contributions]) for n in first.contributions}
+    return WindowForecasts(
+        series=join([p.series for p in parts]),
+        origin=join([p.origin for p in parts]),
+        point=join([p.point for p in parts]),
+        quantiles=None if first.quantiles is None else join([p.quantiles for p in parts if p.quantiles is not None]),
+        actual=join([p.actual for p in parts]),
+        attention=attention,
+        contributions=contributions,
+    )
+
+
+def _baseline(
+    name: str, forecaster: Forecaster, fitted: Forecaster, panel: Panel, forecasts: WindowForecasts
+) -> WindowForecasts:
+    """The same windows by a model that is not trained."""
+    from tsattn.data.datamodule import input_spec
+
+    context = max(forecaster.context, panel.schema.freq.season())  # the season must fit, whatever the model reads
+    spec = replace(
+        input_spec(panel, forecaster.horizon, context, forecaster._levels()),
+        past=0, known=0, static=0, past_categories=(), known_categories=(), static_categories=(),
+    )  # fmt: skip
+    source = WindowSource(panel, context, forecaster.horizon, fitted.scaling_)
+    return forecast_windows(build(name, spec), source, forecasts.series, forecasts.origin)

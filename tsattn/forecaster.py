@@ -1,0 +1,239 @@
+"""The estimator a user holds: fit, predict, backtest, save, load."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from tsattn import heads
+from tsattn.data.build import build_panel
+from tsattn.data.datamodule import ForecastDataModule
+from tsattn.data.future import extend
+from tsattn.data.panel import Panel
+from tsattn.data.schema import Roles
+from tsattn.data.split import Split, chronological
+from tsattn.data.windows import Scaling, WindowSource
+from tsattn.errors import ConfigError, DataError, TsattnError, TsattnWarning, listed, unknown_name
+from tsattn.forecast import Forecast
+from tsattn.inference import best_device, forecast_windows
+from tsattn.models import Network, build, find
+from tsattn.training.config import TrainConfig
+from tsattn.training.run import TrainSummary, seeded, train
+
+if TYPE_CHECKING:
+    from tsattn.evaluation.backtest import Backtest
+
+DEFAULT_LEVELS = (0.1, 0.5, 0.9)
+
+
+class UnfittedError(TsattnError, NotFittedError):
+    """predict, backtest or save was called before fit; also a scikit-learn ``NotFittedError``."""
+
+
+class Forecaster(BaseEstimator):
+    """Forecasts the next ``horizon`` steps of every series of a long table, and shows what it read.
+
+    Args:
+        model: Name of a model (``tsattn.models.MODELS``), or a ``Network`` subclass of your own.
+        horizon: Steps to forecast.
+        context: Past steps a forecast reads; a shorter series is padded and masked.
+        id: Id column. A table without the default column ``unique_id`` is one series.
+        time: Time column: stamps (with or without a zone) or integers.
+        target: Column or columns to forecast.
+        known: Covariates known in the future; ``calendar.hour`` and the like are computed from the stamps.
+        past: Covariates observed up to the origin only.
+        static: Columns with one value per series.
+        freq: Frequency (old or new pandas alias, offset, integer step); None infers it.
+        output: "quantiles" (levels 0.1, 0.5, 0.9), "point", or a list of levels.
+        options: Keywords of the model, such as ``{"patch": 24}``.
+        training: Fields of ``TrainConfig``, such as ``{"epochs": 20}``.
+        seed: Seed of initial weights, dropout and shuffle.
+    """
+
+    def __init__(
+        self,
+        model: str | type[Network] = "lucid",
+        *,
+        horizon: int,
+        context: int,
+        id: str | None = "unique_id",
+        time: str = "ds",
+        target: str | Sequence[str] = "y",
+        known: Sequence[str] = (),
+        past: Sequence[str] = (),
+        static: Sequence[str] = (),
+        freq: str | int | None = None,
+        output: str | Sequence[float] = "quantiles",
+        options: dict[str, Any] | None = None,
+        training: TrainConfig | dict[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Keep the parameters as they are; ``fit`` checks them."""
+        self.model = model
+        self.horizon = horizon
+        self.context = context
+        self.id = id
+        self.time = time
+        self.target = target
+        self.known = known
+        self.past = past
+        self.static = static
+        self.freq = freq
+        self.output = output
+        self.options = options
+        self.training = training
+        self.seed = seed
+
+    def fit(self, data: Any, *, val_size: int | float | None = None) -> Forecaster:
+        """Train on ``data``, a table or a path; the weights of the best validation are kept.
+
+        ``val_size``: steps (or fraction) at the end of each series held out for early stopping; 0 none; None a tenth of
+        each series, at least one horizon. Raises DataError or ConfigError naming what is wrong. After Ctrl-C the
+        forecaster holds the best weights so far and KeyboardInterrupt goes on.
+        """
+        self._check()
+        panel = build_panel(data, self._roles(), freq=self.freq)
+        return self._fit_panel(panel, chronological(panel, self.context, self.horizon, val_size))
+
+    def predict(self, data: Any = None, *, known: Any = None, attention: bool = False) -> Forecast:
+        """Forecast the ``horizon`` steps after the last row of every series.
+
+        ``data``: a table with any series, also unseen ones; None forecasts the training series. ``known``: a table with
+        the known columns over the horizon. ``attention=True`` adds the attention maps and, for models with an exact
+        split, the contributions; it does not change the forecast. Series with no observed value among their last
+        ``context`` steps are listed in ``Forecast.skipped`` with one warning.
+        """
+        self._require_fit()
+        panel = self.history_ if data is None else build_panel(data, self.schema_.roles, schema=self.schema_)
+        if panel is None:
+            raise DataError("This model was saved without its history: pass predict(data).")
+        tail = extend(panel, self.context, self.horizon, known)
+        origin = np.minimum(panel.lengths, self.context)
+        series, skipped = _usable(tail, origin, self.context)
+        windows = forecast_windows(
+            self.network_,
+            WindowSource(tail, self.context, self.horizon, self.scaling_),
+            series,
+            origin[series],
+            attention=attention,
+            device=best_device(self._config().accelerator),
+        )
+        return Forecast(tail, windows, self._levels(), self._model_name(), skipped)
+
+    def backtest(
+        self, data: Any, *, windows: int, step: int | None = None, refit: bool | str = False, attention: bool = False
+    ) -> Backtest:
+        """Forecast from ``windows`` past origins per series, ``step`` steps apart (default: the horizon), and score.
+
+        ``refit=False``: one model serves all origins, and it has seen nothing after the first: this one when its
+        training data end before it, otherwise a fresh copy trained on the rows before the first origin.
+        ``refit=True``: a fresh copy for every origin. ``refit="never"``: this model as it stands, even if it was
+        trained on the steps it is scored on; the result says so.
+        """
+        from tsattn.evaluation.backtest import run_backtest
+
+        self._check()
+        return run_backtest(self, data, windows=windows, step=step or self.horizon, refit=refit, attention=attention)
+
+    def save(self, path: str | Path, *, history: bool = True) -> Path:
+        """Write the model to the folder ``path``: weights as safetensors, the rest as JSON.
+
+        ``history=False`` leaves the last steps of the training series out; ``predict`` then needs data.
+        """
+        from tsattn.artifact import save
+
+        self._require_fit()
+        return save(self, Path(path), history=history)
+
+    @classmethod
+    def load(cls, path: str | Path, *, model: type[Network] | None = None) -> Forecaster:
+        """Read a saved model. No code is run from the file: a model of your own class must be passed as ``model``."""
+        from tsattn.artifact import load
+
+        return load(Path(path), model=model)
+
+    # ------------------------------------------------------------------ inside
+
+    def _fit_panel(self, panel: Panel, split: Split) -> Forecaster:
+        """Train on a panel that is cut already."""
+        config, levels = self._config(), self._levels()
+        data = ForecastDataModule.from_panel(
+            panel,
+            split,
+            horizon=self.horizon,
+            context=self.context,
+            batch_size=config.batch_size,
+            quantiles=levels,
+            seed=self.seed,
+        )
+        with seeded(self.seed):
+            self.network_ = build(self.model, data.spec, **(self.options or {}))
+        self.schema_, self.scaling_ = panel.schema, data.scaling
+        lengths = panel.lengths
+        self.history_: Panel | None = panel.span(np.maximum(lengths - self.context, 0), lengths)
+        used = np.flatnonzero(lengths > 0)
+        self.trained_until_ = int(panel.times(used, lengths[used] - 1).max())
+        self.summary_: TrainSummary = train(self.network_, data, config, self.seed)
+        return self
+
+    def _check(self) -> None:
+        """Refuse parameters that no table could make right."""
+        for name in ("horizon", "context"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ConfigError(f"{name} must be a whole number of steps of at least 1, found {value!r}.")
+        find(self.model)
+        self._roles(), self._config(), self._levels()
+
+    def _roles(self) -> Roles:
+        return Roles.of(self.id, self.time, self.target, self.known, self.past, self.static)
+
+    def _config(self) -> TrainConfig:
+        return TrainConfig.of(self.training)
+
+    def _levels(self) -> tuple[float, ...]:
+        if isinstance(self.output, str):
+            if self.output not in ("quantiles", "point"):
+                raise unknown_name("output", self.output, ("quantiles", "point"))
+            return DEFAULT_LEVELS if self.output == "quantiles" else ()
+        return heads.check_levels(self.output)
+
+    def _model_name(self) -> str:
+        return self.model if isinstance(self.model, str) else self.model.__name__
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Whether ``fit`` has run."""
+        return hasattr(self, "network_")
+
+    def _require_fit(self) -> None:
+        if not self.__sklearn_is_fitted__():
+            raise UnfittedError("This forecaster is not fitted yet: call fit(table) first.")
+
+
+def _usable(tail: Panel, origin: np.ndarray, context: int) -> tuple[np.ndarray, dict[Any, str]]:
+    """Series with an observed target before their origin, and the others with the reason."""
+    owner = np.repeat(np.arange(len(tail)), tail.lengths)
+    there = ~np.isnan(tail.targets).all(axis=1)
+    seen = np.bincount(owner[there], minlength=len(tail)) > 0
+    skipped = {
+        tail.ids[int(s)].as_py(): f"no observed value in its last {context} steps (it has {int(origin[s])})"
+        for s in np.flatnonzero(~seen)
+    }
+    if not seen.any():
+        raise DataError(
+            f"No series can be forecast: none of {len(tail)} has an observed target in its last {context} steps."
+        )
+    if skipped:
+        warnings.warn(
+            f"{len(skipped)} of {len(tail)} series cannot be forecast and are skipped, since they have no observed value in "
+            f"their last {context} steps: {listed(map(repr, skipped))}. See Forecast.skipped.",
+            TsattnWarning,
+            stacklevel=4,
+        )
+    return np.flatnonzero(seen), skipped

@@ -1,0 +1,112 @@
+"""A trained network over many windows: batches in, numpy arrays out, every row with its own key.
+
+Legend: ``W`` windows, ``H`` horizon, ``C`` targets, ``Q`` quantile levels, ``N`` heads, ``J`` query tokens, ``I`` key
+tokens, ``L`` context.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tsattn.data.windows import WindowSource
+from tsattn.models.base import Axis, Network, Output
+
+
+@dataclass(frozen=True)
+class Record:
+    """Attention of all windows in one layer: ``weights [W, C, N, J, I]`` float32 and what its axes stand for."""
+
+    weights: np.ndarray
+    query: Axis
+    key: Axis
+    layer: str
+
+
+@dataclass(frozen=True)
+class WindowForecasts:
+    """Forecasts of ``W`` windows in data units, in the order of their keys as asked for."""
+
+    series: np.ndarray  # [W] index in the panel
+    origin: np.ndarray  # [W] step of the first forecast
+    point: np.ndarray  # [W, H, C] float32
+    quantiles: np.ndarray | None  # [W, H, C, Q] float32
+    actual: np.ndarray  # [W, H, C] float32, NaN where unobserved or beyond the end
+    attention: tuple[Record, ...] = ()
+    contributions: dict[str, np.ndarray] | None = None  # fields of models.base.Contributions, [W, ...]
+
+
+def best_device(accelerator: str = "auto") -> torch.device:
+    """Where to forecast: the first accelerator unless "cpu" is asked for."""
+    if accelerator != "cpu" and torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("cpu")
+
+
+def forecast_windows(
+    network: Network,
+    source: WindowSource,
+    series: np.ndarray,
+    origin: np.ndarray,
+    *,
+    attention: bool = False,
+    batch_size: int = 512,
+    device: torch.device | str = "cpu",
+    progress: str | None = None,
+) -> WindowForecasts:
+    """Forecast the windows with keys ``(series [W], origin [W])``.
+
+    The network is in eval mode, sees nothing after the origin, and asking for attention does not change a forecast.
+    Results go to memory batch by batch, so the device holds one batch at a time. ``progress`` names a progress line.
+    """
+    network.to(device).eval()
+    parts: list[Output] = []
+    actual: list[np.ndarray] = []
+    with torch.inference_mode():
+        for start in range(0, len(series), batch_size):
+            rows = slice(start, start + batch_size)
+            batch = source.gather(torch.from_numpy(series[rows]), torch.from_numpy(origin[rows])).to(device)
+            parts.append(_to_memory(network(batch.without_future(), need_weights=attention)))
+            actual.append(torch.where(batch.future_observed, batch.future, torch.nan).cpu().numpy())
+            if progress and sys.stderr.isatty():
+                print(f"\r{progress}: {min(start + batch_size, len(series))} of {len(series)} windows", end="", file=sys.stderr)
+    if progress and sys.stderr.isatty():
+        print(file=sys.stderr)
+    return _joined(parts, series, origin, actual)
+
+
+def _to_memory(output: Output) -> Output:
+    """The same output on the CPU."""
+    from dataclasses import fields, replace
+
+    attention = tuple(replace(record, weights=record.weights.float().cpu()) for record in output.attention)
+    parts = output.contributions
+    if parts is not None:
+        parts = type(parts)(**{f.name: getattr(parts, f.name).cpu() for f in fields(parts)})
+    quantiles = None if output.quantiles is None else output.quantiles.float().cpu()
+    return Output(output.point.float().cpu(), quantiles, attention, parts)
+
+
+def _joined(parts: list[Output], series: np.ndarray, origin: np.ndarray, actual: list[np.ndarray]) -> WindowForecasts:
+    first = parts[0]
+    attention = tuple(
+        Record(np.concatenate([p.attention[i].weights.numpy() for p in parts]), record.query, record.key, record.layer)
+        for i, record in enumerate(first.attention)
+    )
+    contributions = None
+    if first.contributions is not None:
+        names = first.contributions.__dataclass_fields__
+        contributions = {n: np.concatenate([getattr(p.contributions, n).numpy() for p in parts]) for n in names}
+    quantiles = [p.quantiles for p in parts if p.quantiles is not None]
+    return WindowForecasts(
+        series=series,
+        origin=origin,
+        point=np.concatenate([p.point.numpy() for p in parts]),
+        quantiles=np.concatenate([q.numpy() for q in quantiles]) if quantiles else None,
+        actual=np.concatenate(actual),
+        attention=attention,
+        contributions=contributions,
+    )

@@ -63,6 +63,8 @@ def save(forecaster: Forecaster, path: Path, *, history: bool) -> Path:
     }
     for name, data in files.items():
         _write(path / name, data)
+    if panel is None:
+        (path / "history.safetensors").unlink(missing_ok=True)  # of a model saved here before
     _write(path / "model.json", json.dumps(content, indent=2, allow_nan=False).encode())
     return path
 

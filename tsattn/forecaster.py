@@ -180,6 +180,8 @@ class Forecaster(BaseEstimator):
         used = np.flatnonzero(lengths > 0)
         self.trained_until_ = int(panel.times(used, lengths[used] - 1).max())
         self.summary_: TrainSummary = train(self.network_, data, config, self.seed)
+        if self.summary_.interrupted:
+            raise KeyboardInterrupt
         return self
 
     def _check(self) -> None:

@@ -16,9 +16,10 @@ from tsattn.data.schema import Roles
 from tsattn.data.split import Split, chronological
 from tsattn.data.windows import EpochSampler, Scaling, WindowLoader, WindowSource, target_scale
 from tsattn.models.base import InputSpec
+from tsattn.training.naming import OnePackage
 
 
-class ForecastDataModule(pl.LightningDataModule):
+class ForecastDataModule(OnePackage, pl.LightningDataModule):
     """Windows of a table for a ``pytorch_lightning.Trainer``.
 
     Args:

@@ -70,7 +70,7 @@ class Backtest:
         )
         parts = []
         for target, name in enumerate(names):
-            for model, windows in {self.model: self.windows, **self.baselines}.items():
+            for model, windows in {**self.baselines, self.model: self.windows}.items():
                 frame = pd.DataFrame(self._scores(windows, target, scales, by))
                 frame.insert(0, "model", model)
                 if len(names) > 1:

@@ -10,40 +10,64 @@ from torch import Tensor
 
 from tsattn import heads
 from tsattn.data.batch import Batch
-from tsattn.errors import TrainingError, listed
+from tsattn.errors import ConfigError, TrainingError, listed
+from tsattn.models import build, find
 from tsattn.models.base import Network, Output
+from tsattn.training.naming import OnePackage
 
 
-class ForecastModule(pl.LightningModule):
+class ForecastModule(OnePackage, pl.LightningModule):
     """Trains a ``Network`` with AdamW; works with any ``pytorch_lightning.Trainer`` and with LightningCLI.
 
     Logged values: ``train_loss`` and ``val_loss`` are in the unit of the loss (errors divided by the training part's
     deviation of each series), ``val_mae`` is in the units of the target.
 
     Args:
-        network: The network to train; its ``spec`` must fit the data module's.
+        network: The network to train, or the name of a model, built for the data module when training starts.
         loss: Loss of a point forecast: "mse" (default), "mae" or "huber"; quantile forecasts use the pinball loss.
         learning_rate: Peak (one_cycle) or fixed (constant) rate.
         schedule: "one_cycle" over all steps of the run, or "constant".
         weight_decay: AdamW's weight decay.
+        options: Keywords of a model given by name.
     """
+
+    network: Network
 
     def __init__(
         self,
-        network: Network,
+        network: Network | str,
         *,
         loss: Literal["mse", "mae", "huber"] | None = None,
         learning_rate: float = 1e-3,
         schedule: Literal["one_cycle", "constant"] = "one_cycle",
         weight_decay: float = 0.01,
+        options: dict[str, Any] | None = None,
     ) -> None:
-        """Keep the network and the settings; nothing is built yet."""
+        """Keep the network and the settings."""
         super().__init__()
-        self.network = network
-        self.loss = heads.check_loss(loss, network.spec.quantiles)
+        self._loss = loss
+        self._sums: Tensor | None = None
+        self._plan = (network, options or {}) if isinstance(network, str) else None
+        if isinstance(network, str):
+            find(network)
+        else:
+            self._use(network)
         self.learning_rate = learning_rate
         self.schedule, self.weight_decay = schedule, weight_decay
-        self._sums: Tensor | None = None
+
+    def _use(self, network: Network) -> None:
+        self.network = network
+        self.loss = heads.check_loss(self._loss, network.spec.quantiles)
+
+    def setup(self, stage: str) -> None:
+        """Build a network given by name, for the windows of the data module."""
+        if self._plan is not None:
+            data = getattr(self.trainer, "datamodule", None)
+            if data is None:
+                raise ConfigError("A network given by name needs the trainer to have a ForecastDataModule.")
+            name, options = self._plan
+            self._use(build(name, data.spec, **options))
+            self._plan = None
 
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """The forecast of a batch; the network never sees its future."""
@@ -78,9 +102,11 @@ class ForecastModule(pl.LightningModule):
         self.log("val_loss", (sums[0] / sums[2]).float(), prog_bar=True)
         self.log("val_mae", (sums[1] / sums[2]).float())
 
-    def predict_step(self, batch: Batch, batch_idx: int) -> tuple[Tensor, Tensor, Output]:
-        """(series, origin, output) of a batch: every window carries its own key."""
-        return batch.series, batch.origin, self(batch)
+    def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """``series [B]``, ``origin [B]``, ``point [B, H, C]`` (and ``quantiles``): every window carries its own key."""
+        output = self(batch)
+        keyed = {"series": batch.series, "origin": batch.origin, "point": output.point}
+        return keyed if output.quantiles is None else {**keyed, "quantiles": output.quantiles}
 
     def configure_optimizers(self) -> Any:
         """AdamW, with the one-cycle schedule stepped per batch when asked for."""
@@ -90,6 +116,16 @@ class ForecastModule(pl.LightningModule):
         steps = int(self.trainer.estimated_stepping_batches)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=max(steps, 2))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        """Stretch the cycle of a run that goes on from a checkpoint for longer than it was planned."""
+        schedule, steps = self.lr_schedulers(), max(int(self.trainer.estimated_stepping_batches), 2)
+        if isinstance(schedule, torch.optim.lr_scheduler.OneCycleLR) and schedule.total_steps != steps:
+            planned = torch.optim.lr_scheduler.OneCycleLR(
+                torch.optim.AdamW(self.parameters()), self.learning_rate, total_steps=steps
+            )
+            done = {name: schedule.state_dict()[name] for name in ("last_epoch", "_step_count")}
+            schedule.load_state_dict({**planned.state_dict(), **done})
 
     def _stop_not_finite(self, output: Output, batch: Batch) -> None:
         each = heads.window_losses(output, batch, self.loss, self.network.spec.quantiles)

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from tsattn.errors import ConfigError, TrainingError
 from tsattn.models.base import Network
 from tsattn.training.config import TrainConfig
 from tsattn.training.module import ForecastModule
+from tsattn.training.naming import refuse_other_package
 
 _AUTOMATIC_STEPS = 600  # a small data set is passed over until the optimizer has made about this many steps
 _AUTOMATIC_EPOCHS = 8
@@ -37,6 +39,8 @@ class TrainSummary:
     parameters: int
     best_val_loss: float | None
     best_epoch: int | None
+    seconds: float = 0.0
+    interrupted: bool = False  # Ctrl-C: the best weights so far were kept
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -70,8 +74,8 @@ class BestWeights(pl.Callback):
 def train(network: Network, data: ForecastDataModule, config: TrainConfig, seed: int) -> TrainSummary:
     """Train ``network`` in place and leave its best weights in it. Same seed, same result.
 
-    Ctrl-C stops cleanly: the best weights so far are kept and KeyboardInterrupt is raised on. Raises TrainingError when
-    the loss is not finite.
+    Ctrl-C stops cleanly, with the best weights so far; the summary says so. Raises TrainingError when the loss is not
+    finite.
     """
     windows, validation = len(data.split.train), len(data.split.validation)
     batches = -(-windows // data.batch_size)
@@ -94,18 +98,19 @@ def train(network: Network, data: ForecastDataModule, config: TrainConfig, seed:
         weight_decay=config.weight_decay,
     )
     best = BestWeights()
+    started = time.monotonic()
     with quiet_lightning(), seeded(seed):
         trainer = make_trainer(config, epochs, every, [best, *_early_stopping(config, validation)])
         interrupted = _fit(trainer, module, data)
     best.restore(module)
     network.to("cpu").eval()
-    if interrupted:
-        raise KeyboardInterrupt
     if not all(torch.isfinite(p).all() for p in network.parameters()):
         raise TrainingError("The weights are not finite after training. Lower learning_rate.")
-    return TrainSummary(
-        windows, batches, trainer.current_epoch, trainer.global_step, validation, parameters, best.loss, best.epoch
-    )
+    seconds = time.monotonic() - started
+    if config.verbose and best.loss is not None:
+        print(f"best val_loss {best.loss:.4g} in epoch {best.epoch}; {seconds:.0f} s", file=sys.stderr)
+    done = (trainer.current_epoch, trainer.global_step)
+    return TrainSummary(windows, batches, *done, validation, parameters, best.loss, best.epoch, seconds, interrupted)
 
 
 def _fit(trainer: pl.Trainer, module: ForecastModule, data: ForecastDataModule) -> bool:
@@ -135,11 +140,16 @@ def make_trainer(config: TrainConfig, epochs: int, every: int, callbacks: list[p
         callbacks=callbacks,
         logger=_logger(config.logger),
         enable_checkpointing=False,
-        enable_progress_bar=config.verbose,
+        enable_progress_bar=config.verbose and _interactive(),
         enable_model_summary=False,
         num_sanity_val_steps=0,
         log_every_n_steps=1,
     )
+
+
+def _interactive() -> bool:
+    """Whether a moving bar can be seen: a terminal or a notebook. In a log file it would be thousands of lines."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 def _length(config: TrainConfig, batches: int) -> tuple[int, int]:
@@ -167,11 +177,7 @@ def _logger(logger: Any) -> Any:
             raise ConfigError(f"training.logger {logger!r} is not one of {', '.join(known)} or a Lightning logger.")
         return loggers.MLFlowLogger() if logger == "mlflow" else getattr(loggers, known[logger])("runs")
     for each in logger if isinstance(logger, (list, tuple)) else [logger]:
-        if type(each).__module__.startswith("lightning."):
-            raise ConfigError(
-                f"The logger is from 'lightning.pytorch', tsattn is built on 'pytorch_lightning'; the two packages do not "
-                f"mix. Import it as: from pytorch_lightning.loggers import {type(each).__name__}."
-            )
+        refuse_other_package(each, "logger")
     return logger
 
 

@@ -1,0 +1,128 @@
+"""The pieces in the hands of Lightning users: their own Trainer, LightningCLI, loggers, checkpoints."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.loggers import CSVLogger
+
+import tsattn
+from tests.conftest import QUICK, make_waves
+from tsattn.errors import ConfigError
+from tsattn.training.run import quiet_lightning
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytorch_lightning.utilities.warnings.PossibleUserWarning")
+
+
+def pieces(seed=0, **settings):
+    data = tsattn.ForecastDataModule(make_waves(), horizon=6, context=48, seed=seed)
+    torch.manual_seed(seed)
+    return tsattn.ForecastModule(tsattn.build("lucid", data.spec), **settings), data
+
+
+def trainer(**settings):
+    plain = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    return pl.Trainer(**{**plain, "enable_checkpointing": False, **settings})
+
+
+def test_own_trainer_with_checkpoint_and_ckpt_path(tmp_path):
+    with quiet_lightning():
+        module, data = pieces()
+        keep = ModelCheckpoint(tmp_path, monitor="val_loss", save_last=True)
+        trainer(max_epochs=2, enable_checkpointing=True, callbacks=[keep], logger=CSVLogger(tmp_path)).fit(module, data)
+        assert {"train_loss", "val_loss", "val_mae"} <= set(module.trainer.callback_metrics)
+        assert keep.best_model_score is not None
+        again, data = pieces(seed=1)
+        longer = trainer(max_epochs=3)
+        longer.fit(again, data, ckpt_path=str(tmp_path / "last.ckpt"))
+        assert longer.current_epoch == 3
+        checkpoint = torch.load(tmp_path / "last.ckpt", weights_only=True)
+        assert checkpoint["epoch"] in (0, 1)
+
+
+def test_validate_and_predict_hooks():
+    with quiet_lightning():
+        module, data = pieces()
+        runner = trainer(max_epochs=1)
+        runner.fit(module, data)
+        result = runner.validate(module, data, verbose=False)[0]
+        assert result["val_loss"] == pytest.approx(float(runner.callback_metrics["val_loss"]))
+        parts = runner.predict(module, data.val_dataloader())
+    assert len(parts[0]["series"]) == len(parts[0]["origin"]) == len(parts[0]["point"]) == 75
+
+
+def test_val_mae_is_in_data_units():
+    """U03: the scaled loss and the error in target units are both logged, and named."""
+    with quiet_lightning():
+        module, data = pieces()
+        runner = trainer(max_epochs=1)
+        runner.fit(module, data)
+    module.eval()
+    errors, count = 0.0, 0
+    for batch in data.val_dataloader():
+        with torch.no_grad():
+            point = module(batch).point
+        errors += float(((point - batch.future).abs() * batch.future_observed).sum())
+        count += int(batch.future_observed.sum())
+    assert float(runner.callback_metrics["val_mae"]) == pytest.approx(errors / count, rel=1e-4)
+
+
+def test_network_never_sees_the_future_outside_training():
+    module, data = pieces()
+    module.eval()
+    batch = next(iter(data.val_dataloader()))
+    poisoned = torch.full_like(batch.future, torch.nan)
+    clean = module(batch).point
+    object.__setattr__(batch, "future", poisoned)
+    assert torch.equal(module(batch).point, clean)
+
+
+def test_lightning_cli(tmp_path):
+    from pytorch_lightning.cli import LightningCLI
+
+    table = tmp_path / "t.csv"
+    make_waves().to_csv(table, index=False)
+
+    arguments = ["fit", "--model.network=lucid", "--model.options.patch=12", f"--data.table={table}",
+                 "--data.horizon=6", "--data.context=48", "--trainer.max_epochs=1", "--trainer.logger=false",
+                 "--trainer.enable_progress_bar=false", "--trainer.enable_model_summary=false",
+                 "--trainer.enable_checkpointing=false", "--trainer.accelerator=cpu"]  # fmt: skip
+    with quiet_lightning():
+        cli = LightningCLI(tsattn.ForecastModule, tsattn.ForecastDataModule, args=arguments, save_config_callback=None)
+    assert cli.model.network.size == 12
+    assert cli.trainer.current_epoch == 1
+
+
+def test_logger_by_name_and_by_object(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = make_waves()
+    tsattn.Forecaster("nlinear", horizon=6, context=48, training={**QUICK, "logger": CSVLogger("logs")}).fit(table)
+    assert list(tmp_path.glob("logs/**/metrics.csv"))
+    tsattn.Forecaster("nlinear", horizon=6, context=48, training={**QUICK, "logger": "csv"}).fit(table)
+    text = next(tmp_path.glob("runs/**/metrics.csv")).read_text()
+    assert "train_loss" in text
+    assert "val_mae" in text
+    with pytest.raises(ConfigError, match="not one of csv, tensorboard, mlflow"):
+        tsattn.Forecaster("nlinear", horizon=6, context=48, training={**QUICK, "logger": "wandb"}).fit(table)
+
+
+def test_the_other_package_name_is_refused_naming_both_imports():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other = pytest.importorskip("lightning.pytorch")
+    from lightning.pytorch.loggers import CSVLogger as OtherLogger
+
+    with pytest.raises(TypeError, match=r"'pytorch_lightning'.*'lightning.pytorch'"):
+        tsattn.Forecaster("nlinear", horizon=6, context=48, training={**QUICK, "logger": OtherLogger("x")}).fit(make_waves())
+    module, data = pieces()
+    strange = other.Trainer(logger=False, enable_progress_bar=False, enable_checkpointing=False, max_epochs=1)
+    with pytest.raises(TypeError, match=r"'pytorch_lightning', this Trainer comes from 'lightning.pytorch'"):
+        strange.fit(module, data)
+    with pytest.raises(TypeError, match=r"'pytorch_lightning', this Trainer comes from 'lightning.pytorch'"):
+        strange.fit(other.LightningModule(), datamodule=data)
+    assert isinstance(module, pl.LightningModule)
+    assert not isinstance(module, dict)

@@ -1,0 +1,7 @@
+"""``python -m tsattn``."""
+
+import sys
+
+from tsattn.cli import main
+
+sys.exit(main())

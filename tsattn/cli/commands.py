@@ -1,0 +1,158 @@
+"""The commands ``fit``, ``predict``, ``backtest`` and ``datasets``: thin functions around ``Forecaster``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tsattn.errors import ConfigError, DatasetError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+from tsattn.forecaster import Forecaster
+
+
+def fit(
+    forecaster: Forecaster,
+    *,
+    data: str,
+    out: str,
+    val_size: int | float | None = None,
+    data_dir: str | None = None,
+) -> None:
+    """Train a model on a table and save it; Ctrl-C saves the best weights so far.
+
+    Args:
+        forecaster: The model, its columns and its training.
+        data: Name of a data set, or the path of a CSV file, a Parquet file or a folder of Parquet files.
+        out: Folder the model is saved to.
+        val_size: Steps (or fraction) of each series held out for early stopping; 0 none; unset a tenth.
+        data_dir: Folder with the files of named data sets.
+    """
+    try:
+        forecaster.fit(read_table(data, data_dir), val_size=val_size)
+    except KeyboardInterrupt:
+        if forecaster.__sklearn_is_fitted__():
+            print(f"interrupted; best weights so far saved to {forecaster.save(out)}", file=sys.stderr)
+        raise
+    print(f"saved to {forecaster.save(out)}", file=sys.stderr)
+
+
+def predict(
+    *,
+    model: str,
+    data: str | None = None,
+    known: str | None = None,
+    out: str = "forecast.csv",
+    plot: str | None = None,
+    attention: str | None = None,
+    data_dir: str | None = None,
+) -> None:
+    """Forecast with a saved model.
+
+    Args:
+        model: Folder of a saved model.
+        data: Name of a data set or path of a table; unset forecasts the series the model was trained on.
+        known: Path of a table with the known covariates over the horizon.
+        out: File to write, CSV or Parquet by its ending.
+        plot: Picture to write, such as forecast.png.
+        attention: File for the attention as a tidy table, CSV or Parquet by its ending.
+        data_dir: Folder with the files of named data sets.
+    """
+    _check_ending(out), attention is None or _check_ending(attention)
+    forecaster = Forecaster.load(model)
+    table = None if data is None else read_table(data, data_dir)
+    forecast = forecaster.predict(table, known=known, attention=bool(attention) or bool(plot and _has_attention(forecaster)))
+    write_table(forecast.to_frame(), out)
+    if plot:
+        forecast.plot().savefig(plot)
+    if attention:
+        write_table(forecast.attention.to_frame(), attention)
+    written = ", ".join(name for name in (out, plot, attention) if name)
+    print(f"{forecast!r} written to {written}", file=sys.stderr)
+
+
+def backtest(
+    forecaster: Forecaster,
+    *,
+    data: str,
+    windows: int,
+    step: int | None = None,
+    refit: bool = False,
+    by: str | None = None,
+    out: str | None = None,
+    data_dir: str | None = None,
+) -> None:
+    """Score a model on rolling origins, beside the naive and the seasonal naive forecast.
+
+    The model is trained on the rows before the first origin, or anew before each origin with ``--refit true``.
+
+    Args:
+        forecaster: The model, its columns and its training.
+        data: Name of a data set, or the path of a table.
+        windows: Origins per series.
+        step: Steps between two origins; unset: the horizon.
+        refit: Train again before every origin.
+        by: "series" or "step" (of the horizon) for one row each; unset scores everything together.
+        out: File for all forecasts beside the truth, CSV or Parquet by its ending.
+        data_dir: Folder with the files of named data sets.
+    """
+    if by not in (None, "series", "step"):
+        raise ConfigError(f"--by must be series or step, found {by!r}.")
+    if out:
+        _check_ending(out)
+    result = forecaster.backtest(read_table(data, data_dir), windows=windows, step=step, refit=refit)
+    if out:
+        write_table(result.to_frame(), out)
+    print(result.metrics(by=by).to_string(index=False, float_format=lambda value: f"{value:.4g}"))  # type: ignore[arg-type]
+
+
+def datasets(name: str | None = None) -> None:
+    """List the data sets known by name, or show the card of one.
+
+    Args:
+        name: A data set.
+    """
+    from tsattn.data.catalog import dataset_card, list_datasets
+
+    if name is None:
+        for card in list_datasets():
+            print(f"{card.name:<16} {'shipped ' if card.shipped else '        '} {card.title}")
+        return
+    card = dataset_card(name)
+    print(f"{card.name}: {card.title}\n\n{card.description}\n")
+    for field in ("source", "licence", "rows", "frequency", "season", "columns", "units", "files", "notes", "how"):
+        value = getattr(card, field)
+        if value:
+            print(f"{field}: {value}")
+
+
+def read_table(data: str, data_dir: str | None = None) -> Any:
+    """A path as it is, or the data set of that name. Raises DatasetError when it is neither."""
+    from tsattn.data.catalog import load_dataset
+
+    if Path(data).exists():
+        return data
+    if Path(data).suffix or "/" in data:
+        raise DatasetError(f"No such file or folder: {data}.")
+    return load_dataset(data, data_dir=data_dir)
+
+
+def write_table(frame: pd.DataFrame, path: str) -> None:
+    """CSV or Parquet by the ending of ``path``."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    if Path(path).suffix == ".csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_parquet(path, index=False)
+
+
+def _check_ending(path: str) -> None:
+    if Path(path).suffix not in (".csv", ".parquet"):
+        raise ConfigError(f"Cannot write {path!r}: the ending must be .csv or .parquet.")
+
+
+def _has_attention(forecaster: Forecaster) -> bool:
+    return forecaster.network_.has_attention

@@ -1,0 +1,69 @@
+"""Flags and YAML keys from signatures and dataclasses (jsonargparse), so they cannot drift from the code."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from tsattn.cli import Command
+
+POSITIONAL = {"benchmark": "dataset", "datasets": "name"}  # the option that may come first, without its flag
+
+
+def call(name: str, command: Command, arguments: list[str]) -> None:
+    """Parse ``arguments`` for a command and call its function. Wrong usage exits with status 2."""
+    function = getattr(importlib.import_module(command.module), command.function)
+    parser = make_parser(name, function)
+    if name in POSITIONAL and arguments and not arguments[0].startswith("-"):
+        arguments = [f"--{POSITIONAL[name]}", *arguments]
+    config = parser.parse_args([_underscored(argument) for argument in arguments])
+    function(**_values(function, config))
+
+
+def make_parser(name: str, function: Callable[..., None]) -> ArgumentParser:
+    """The parser of one command; a parameter called ``forecaster`` becomes the flags of ``Forecaster``."""
+    summary = (inspect.getdoc(function) or "").split("\n\n")[0]
+    parser = ArgumentParser(prog=f"tsattn {name}", description=summary, exit_on_error=True, allow_abbrev=False)
+    parser.add_argument("--config", action="config", help="YAML file with any of the options below")
+    takes_forecaster = "forecaster" in inspect.signature(function).parameters
+    if takes_forecaster:
+        _add_forecaster(parser)
+    parser.add_function_arguments(function, skip={"forecaster"}, as_group=False)
+    return parser
+
+
+def _add_forecaster(parser: ArgumentParser) -> None:
+    from tsattn.forecaster import Forecaster
+    from tsattn.training.config import TrainConfig
+
+    parser.add_argument("--model", type=str, default="lucid", help="name of the model")
+    parser.add_class_arguments(Forecaster, skip={"model", "training"}, as_group=False)
+    parser.add_class_arguments(TrainConfig, "training")
+
+
+def _values(function: Callable[..., None], config: Namespace) -> dict[str, Any]:
+    """The arguments of ``function`` out of a parsed config, the forecaster built."""
+    names = list(inspect.signature(function).parameters)
+    values = {name: _plain(config[name]) for name in names if name != "forecaster" and name in config}
+    if "forecaster" in names:
+        from tsattn.forecaster import Forecaster
+
+        fields = list(inspect.signature(Forecaster.__init__).parameters)[1:]
+        values["forecaster"] = Forecaster(**{field: _plain(config[field]) for field in fields})
+    return values
+
+
+def _underscored(argument: str) -> str:
+    """``--data-dir=x`` -> ``--data_dir=x``: both spellings of a flag are fine, YAML keys have underscores."""
+    if not argument.startswith("--"):
+        return argument
+    flag, equals, value = argument.partition("=")
+    return "--" + flag[2:].replace("-", "_") + equals + value
+
+
+def _plain(value: Any) -> Any:
+    return value.as_dict() if isinstance(value, Namespace) else value

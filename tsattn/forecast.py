@@ -45,7 +45,7 @@ class Forecast:
                 f"No attention in this forecast: ask with predict(attention=True), for a model that has it "
                 f"({self.model!r} was used)."
             )
-        return AttentionMap(self.panel, self.windows)
+        return AttentionMap(self.panel, self.windows, self.levels, self.model)
 
     @property
     def contributions(self) -> dict[str, np.ndarray] | None:

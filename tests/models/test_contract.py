@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from model_windows import random_batch, shaken, spec_for
 
 from tsattn import heads
 from tsattn.errors import ConfigError
 from tsattn.models import MODELS, InputSpec, Network, build, options_of
+
+from .model_windows import random_batch, shaken, spec_for
 
 LEVELS = (0.1, 0.5, 0.9)
 every_model = pytest.mark.parametrize("name", sorted(MODELS))

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from model_windows import FULL, random_batch, shaken, spec_for
 
 from tsattn.errors import ConfigError
 from tsattn.models import InputSpec, build
 from tsattn.models.lucid import Lucid
+
+from .model_windows import FULL, random_batch, shaken, spec_for
 
 
 def lucid_for(seed: int = 0, options: dict | None = None, **sizes: object) -> tuple[InputSpec, Lucid]:

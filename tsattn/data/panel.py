@@ -2,8 +2,8 @@
 
     S series   rows = sum of their lengths   C targets   Kp, Kk numeric past-only and known covariates
 
-A row is one step of one series; series ``s`` owns rows ``indptr[s]:indptr[s + 1]``. A step the table lacks is a row of
-NaN. ``data/build.py`` makes panels and raises every error about a user's data.
+A row is one step of one series; series ``s`` owns rows ``indptr[s]:indptr[s + 1]``. A step the table lacks is a row
+of NaN. ``data/build.py`` makes panels and raises every error about a user's data.
 """
 
 from __future__ import annotations

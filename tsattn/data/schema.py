@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,9 +17,9 @@ CALENDAR = "calendar."
 class Roles:
     """The columns of a long table by role.
 
-    ``known`` columns are known in the future as well; names of the form ``calendar.hour`` are computed from the stamps
-    (in local time) and need no column. ``past`` columns are observed up to the origin only. ``static`` columns hold one
-    value per series. ``id=None`` means a single series without an id column.
+    ``known`` columns are known in the future as well; names of the form ``calendar.hour`` are computed from the
+    stamps (in local time) and need no column. ``past`` columns are observed up to the origin only. ``static`` columns
+    hold one value per series. ``id=None`` means a single series without an id column.
     """
 
     id: str | None = "unique_id"
@@ -77,7 +78,7 @@ class Schema:
     roles: Roles
     freq: Frequency
     time_unit: str  # "s", "ms", "us", "ns" (resolution of the stamps) or "integer"
-    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)  # categorical column -> labels; code 0: unknown
+    categories: dict[str, tuple[str, ...]] = field(default_factory=dict)  # categorical column -> labels, coded from 1
 
     @property
     def tz(self) -> str | None:
@@ -111,16 +112,18 @@ class Schema:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Schema:
         """Inverse of ``to_dict``."""
-        roles = {key: tuple(value) if isinstance(value, list) else value for key, value in data["roles"].items()}
+        roles: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["roles"].items()}
         categories = {name: tuple(labels) for name, labels in data["categories"].items()}
         return cls(Roles(**roles), Frequency(**data["freq"]), data["time_unit"], categories)
 
 
 def require_no_duplicates(names: Sequence[str]) -> None:
     """Raises DataError when the table has two columns of one name."""
-    twice = sorted({name for name in names if list(names).count(name) > 1})
+    twice = sorted((name for name, count in Counter(names).items() if count > 1), key=str)
     if twice:
-        raise DataError(f"The table has more than one column named {listed(twice)}.")
+        raise DataError(
+            f"The table has more than one column named {listed(map(repr, twice))}. Rename or drop all but one of each."
+        )
 
 
 def _names(value: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Parts of a panel as ranges of window origins: no copies, no rows lost.
 
 The origin of a window is the step of its first forecast: the window reads the steps before it and is scored on the
-``horizon`` steps from it on. A part is, for each series, an interval of origins, so parts are disjoint by construction
-in the steps they are scored on, and their context may reach into the part before.
+``horizon`` steps from it on. A part is, for each series, an interval of origins, so parts are disjoint by
+construction in the steps they are scored on, and their context may reach into the part before.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Split:
 def training_origins(stop: np.ndarray, context: int, horizon: int, start: np.ndarray | int = 0) -> Origins:
     """Windows scored entirely on steps before ``stop[s]``.
 
-    A long series gives the windows whose context is complete. A series shorter than two contexts also gives windows with
-    a shorter, left-padded context (down to half its history), so that short series are learnt from as well.
+    A long series gives the windows whose context is complete. A series shorter than two contexts also gives windows
+    with a shorter, left-padded context (down to half its history), so that short series are learnt from as well.
     """
     usable = stop - horizon - start
     first = start + np.clip(usable // 2, 1, context)
@@ -74,24 +74,25 @@ def scored_origins(first: np.ndarray, stop: np.ndarray, horizon: int, step: int 
 def chronological(panel: Panel, context: int, horizon: int, val_size: int | float | None) -> Split:
     """Cut each series once: training first, the last ``val_size`` steps for validation.
 
-    ``val_size`` is a number of steps, a fraction of each series (below 1), 0 for no validation, or None for a tenth of
-    each series and at least one horizon. A series too short to give both parts is used for training alone when the size
-    is automatic. Raises DataError when no series gives a training window, or a validation was asked for and has none.
+    ``val_size`` is a number of steps, a fraction of each series (below 1), 0 for no validation, or None for a tenth
+    of each series and at least one horizon. A series too short to give both parts is used for training alone when the
+    size is automatic. Raises DataError when no series gives a training window, or a validation was asked for and has
+    none.
     """
     lengths = panel.lengths
     size = _validation_steps(lengths, horizon, val_size)
     if val_size is None:
         size = np.where(lengths - size >= 2 * horizon + 1, size, 0)
-    end = lengths - size
+    end = np.maximum(lengths - size, 0)  # a series shorter than the validation part trains nothing
     train = training_origins(end, context, horizon)
     validation = scored_origins(end, np.where(size > 0, lengths, end), horizon)
     if len(train) == 0:
         longest = int(lengths.argmax())
         held = f", {int(size[longest])} of them held out for validation" if size[longest] else ""
         raise DataError(
-            f"Every series is too short to train on: horizon {horizon} needs at least {horizon + 1} steps, the longest "
-            f"of {len(panel)} series ({panel.name(longest)}) has {int(lengths[longest])}{held}. Use a shorter horizon, "
-            f"or val_size=0."
+            f"Every series is too short to train on: horizon {horizon} needs at least {horizon + 1} steps, the "
+            f"longest of {len(panel)} series ({panel.name(longest)}) has {int(lengths[longest])}{held}. Use a "
+            f"shorter horizon, or val_size=0."
         )
     if val_size and len(validation) == 0:
         raise DataError(
@@ -104,17 +105,19 @@ def chronological(panel: Panel, context: int, horizon: int, val_size: int | floa
 def _validation_steps(lengths: np.ndarray, horizon: int, val_size: int | float | None) -> np.ndarray:
     if val_size is None:
         return np.maximum(np.round(0.1 * lengths).astype(np.int64), horizon)
-    if val_size < 0 or (isinstance(val_size, float) and val_size >= 1):
+    number = isinstance(val_size, (int, float, np.integer, np.floating)) and not isinstance(val_size, bool)
+    fraction = number and not isinstance(val_size, (int, np.integer))
+    if not number or not val_size >= 0 or (fraction and val_size >= 1):
         raise ConfigError(f"val_size must be a number of steps, a fraction below 1, 0 or None; found {val_size!r}.")
-    if isinstance(val_size, float):
-        return np.round(val_size * lengths).astype(np.int64)
+    if fraction:
+        return np.round(float(val_size) * lengths).astype(np.int64)
     return np.full(len(lengths), int(val_size), dtype=np.int64)
 
 
 def last_origins(panel: Panel, horizon: int, windows: int, step: int) -> np.ndarray:
     """The last ``windows`` origins of each series, ``step`` steps apart, oldest first: ``[windows, S]``.
 
-    The newest is scored on the last ``horizon`` steps. Origins before step 1 are not possible and stay as negative or 0.
+    The newest is scored on the last ``horizon`` steps. Origins before step 1 are not possible and stay below 1.
     """
     back = np.arange(windows - 1, -1, -1) * step
     return panel.lengths[None, :] - horizon - back[:, None]

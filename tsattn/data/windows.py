@@ -14,6 +14,8 @@ from tsattn.data.batch import Batch
 from tsattn.data.panel import Panel
 from tsattn.data.split import Origins
 
+_TINY = float(np.finfo(np.float32).tiny)  # a deviation below this is none: dividing by it would overflow
+
 
 @dataclass(frozen=True)
 class Scaling:
@@ -45,8 +47,8 @@ class Scaling:
 def target_scale(panel: Panel, end: np.ndarray) -> np.ndarray:
     """Deviation of each target of each series over the steps before ``end[s]``, ``[S, C]`` float32.
 
-    The unit of the training loss, so that large and small series count alike. A constant series takes the deviation of
-    the others (their median), or 1.
+    The unit of the training loss, so that large and small series count alike. A constant series takes the deviation
+    of the others (their median), or 1.
     """
     rows = _rows_before(panel, end)
     values = (panel.targets if rows is None else panel.targets[rows]).astype(np.float64)
@@ -56,7 +58,7 @@ def target_scale(panel: Panel, end: np.ndarray) -> np.ndarray:
     mean = total / np.maximum(count, 1)
     centred = np.where(there, values - np.repeat(mean, lengths, axis=0), 0.0)
     deviation = np.sqrt(_sum_by_series(centred**2, lengths) / np.maximum(count, 1))
-    flat = deviation <= 1e-6 * np.abs(mean)
+    flat = deviation <= np.maximum(1e-6 * np.abs(mean), _TINY)
     for target in range(values.shape[1]):
         good = deviation[~flat[:, target], target]
         deviation[flat[:, target], target] = np.median(good) if len(good) else 1.0
@@ -87,17 +89,15 @@ class WindowSource:
         values = np.empty((self.rows + 1, panel.values.shape[1]), dtype=np.float32)
         values[:-1] = panel.values
         values[-1] = np.nan
-        covariates = values[:, self.targets :]
-        if covariates.size:
-            covariates -= scaling.mean
-            covariates /= scaling.deviation
-            np.nan_to_num(covariates, copy=False)
-        static = np.nan_to_num((panel.static_values - scaling.static_mean) / scaling.static_deviation)
+        for column in range(self.targets, values.shape[1]):
+            place = column - self.targets
+            values[:, column] = _standard(values[:, column], scaling.mean[place], scaling.deviation[place])
+        static = _standard(panel.static_values, scaling.static_mean, scaling.static_deviation)
         scale = np.ones((len(panel), self.targets), dtype=np.float32) if scale is None else scale
         tensors = {
             "values": values,
             "codes": np.concatenate([panel.codes, np.zeros_like(panel.codes, shape=(1, panel.codes.shape[1]))]),
-            "static": static.astype(np.float32),
+            "static": static,
             "static_codes": panel.static_codes.astype(np.int64),
             "scale": np.asarray(scale, dtype=np.float32),
             "begin": panel.indptr[:-1],
@@ -152,9 +152,10 @@ class WindowSource:
 class EpochSampler:
     """Batches of window numbers; a seeded shuffle per epoch that knows its position.
 
-    Restoring ``state_dict`` continues in the middle of an epoch with exactly the batches that were still to come. With
-    several processes, each takes its contiguous share of every global batch, so that together they read what one process
-    would. ``batch_size`` is the global one.
+    Restoring ``state_dict`` continues in the middle of an epoch with exactly the batches that were still to come. A
+    loop that was left early (a limit on batches, a sanity check) is not continued: the next one starts an epoch of
+    its own. With several processes, each takes its contiguous share of every global batch, so that together they read
+    what one process would. ``batch_size`` is the global one.
     """
 
     def __init__(self, windows: int, batch_size: int, *, shuffle: bool, seed: int = 0, rank: int = 0, world: int = 1):
@@ -163,18 +164,20 @@ class EpochSampler:
         self.rank, self.world = rank, world
         self.epoch = 0
         self.position = 0  # batches of this epoch already given out
+        self._restored = False
 
     def __len__(self) -> int:
         """Batches in an epoch."""
         return -(-self.windows // self.batch_size)
 
     def __iter__(self) -> Iterator[Tensor]:
-        """The remaining batches of this epoch, or all of the next one when none remain.
+        """All batches of the next epoch; after ``load_state_dict``, those that remain of the epoch it stands in.
 
         A loop that knows the length may never ask past the last batch, so the epoch turns over here, at the start.
         """
-        if self.position >= len(self):
+        if self.position >= len(self) or (self.position and not self._restored):
             self.epoch, self.position = self.epoch + 1, 0
+        self._restored = False
         order = self._order()
         while self.position < len(self):
             batch = order[self.position * self.batch_size : (self.position + 1) * self.batch_size]
@@ -194,6 +197,7 @@ class EpochSampler:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from ``state_dict``."""
         self.epoch, self.position, self.seed = state["epoch"], state["position"], state["seed"]
+        self._restored = True
 
 
 class WindowLoader:
@@ -225,6 +229,13 @@ class WindowLoader:
         self.batches.load_state_dict(state)
 
 
+def _standard(values: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """``(values - mean) / deviation`` as float32 with 0 for NaN; float64 inside, where extremes do not overflow."""
+    limit = np.finfo(np.float32).max
+    scaled = (values.astype(np.float64) - mean) / deviation
+    return np.clip(np.nan_to_num(scaled, copy=False), -limit, limit).astype(np.float32)
+
+
 def _rows_before(panel: Panel, end: np.ndarray) -> np.ndarray | None:
     """Mask of the rows with a step before ``end[s]``; None when that is all of them."""
     if np.all(end >= panel.lengths):
@@ -252,5 +263,5 @@ def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if len(present):
             mean[column] = present.mean()
             spread = present.std()
-            deviation[column] = spread if spread > 1e-6 * abs(mean[column]) else 1.0
+            deviation[column] = spread if spread > max(1e-6 * abs(mean[column]), _TINY) else 1.0
     return mean.astype(np.float32), deviation.astype(np.float32)

@@ -53,7 +53,7 @@ class Backtest:
 
         if not self.windows.attention:
             raise ConfigError(f"No attention in this backtest: ask with backtest(attention=True); model {self.model!r}.")
-        return AttentionMap(self.panel, self.windows)
+        return AttentionMap(self.panel, self.windows, self.levels, self.model)
 
     def metrics(self, by: Literal["series", "step"] | None = None) -> pd.DataFrame:
         """Scores of the model and the baselines, one row each (and per series, or per forecast step from 1).

@@ -7,13 +7,14 @@ key tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsattn.data.panel import Panel
 from tsattn.errors import ConfigError
-from tsattn.inference import WindowForecasts
+from tsattn.inference import Record, WindowForecasts
 from tsattn.models.base import Axis
 
 if TYPE_CHECKING:
@@ -21,21 +22,45 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class AttentionMap:
-    """Where each forecast looked. Weights are kept per token; the views map them to steps and to time stamps."""
+    """Where each forecast looked. Weights are kept per token; the views map them to steps and to time stamps.
+
+    ``levels`` (of the quantiles) and ``model`` are there for the pictures, and may be left out.
+    """
 
     panel: Panel
     windows: WindowForecasts
+    levels: tuple[float, ...] = ()
+    model: str | None = None
 
     def __len__(self) -> int:
         """Number of windows."""
         return len(self.windows.series)
 
+    def __repr__(self) -> str:
+        """One line: how many windows, which layers, how far back."""
+        return f"AttentionMap({len(self)} windows x {self.length} past steps, layers {self.layers})"
+
     @property
     def layers(self) -> list[str]:
         """Names of the attention layers."""
         return [record.layer for record in self.windows.attention]
+
+    @property
+    def length(self) -> int:
+        """Past steps ``L`` of a window."""
+        records = [r for r in self.windows.attention if _over_time(r.key)] or list(self.windows.attention)
+        return max(max(record.key.end) for record in records)
+
+    @property
+    def mapped(self) -> list[int]:
+        """Positions of the layers that say from forecast step to past step; a self-attention layer does not."""
+        return [i for i, record in enumerate(self.windows.attention) if _has_map(record)]
+
+    def position(self, window: int) -> int:
+        """``window`` as a number from 0; raises IndexError naming the range."""
+        return in_range(window, len(self), "window")
 
     def step_weights(self, window: int, target: int = 0, layer: int = -1) -> np.ndarray:
         """Weights ``[N, H, L]`` of one window: forecast step by past step.
@@ -43,87 +68,129 @@ class AttentionMap:
         A token's weight is divided evenly over the observed steps it covers, so rows keep their sum; unobserved steps
         and left padding get exactly 0. Raises ConfigError when the attention has no horizon or no time axis.
         """
-        record = self.windows.attention[layer]
-        if record.query.kind != "horizon" or record.key.kind not in ("time", "patch"):
+        record = self.windows.attention[in_range(layer, len(self.windows.attention), "layer")]
+        if not _has_map(record):
             raise ConfigError(
                 f"The attention of layer {record.layer!r} is {record.query.kind} x {record.key.kind}: it has no map "
                 f"from forecast steps to past steps."
             )
-        length, horizon = record.key.end[-1], record.query.end[-1]
-        weights = record.weights[window, target]  # [N, J, I]
-        spread = _overlap(record.key, length) * self.observed(window, target)  # [I, L]
+        weights = record.weights[self.position(window), self._target(target)]  # [N, J, I]
+        spread = _overlap(record.key, self.length) * self.observed(window, target)  # [I, L]
         spread = spread / np.maximum(spread.sum(axis=1, keepdims=True), 1)
-        expand = _overlap(record.query, horizon)  # [J, H]; horizon tokens do not overlap
-        return np.einsum("jh,njl->nhl", expand, weights @ spread)
+        asks = _overlap(record.query, self.windows.point.shape[1])  # [J, H]; horizon tokens do not overlap
+        return (weights @ spread)[:, asks.argmax(axis=0)] * asks.max(axis=0)[:, None]
 
     def observed(self, window: int, target: int = 0) -> np.ndarray:
         """Which of the ``L`` steps before the origin were observed, bool ``[L]``."""
         return ~np.isnan(self.history(window, target))
 
     def history(self, window: int, target: int = 0) -> np.ndarray:
-        """The ``L`` values before the origin, NaN where unobserved or before the series began."""
-        length = self.windows.attention[-1].key.end[-1]
+        """The ``L`` values before the origin, float32, NaN where unobserved or before the series began."""
+        window = self.position(window)
         series, origin = int(self.windows.series[window]), int(self.windows.origin[window])
-        values = np.full(length, np.nan, dtype=np.float32)
-        first = max(origin - length, 0)
-        row = self.panel.indptr[series]
-        values[length - (origin - first) :] = self.panel.targets[row + first : row + origin, target]
-        return values
+        return past_values(self.panel, series, origin, self.length, self._target(target))
 
     def source_times(self, window: int) -> np.ndarray:
         """Times (int64) of the ``L`` steps before the origin; steps before the series began are counted back."""
-        length = self.windows.attention[-1].key.end[-1]
-        steps = int(self.windows.origin[window]) - length + np.arange(length)
-        return self.panel.times(np.full(length, self.windows.series[window]), steps)
+        window = self.position(window)
+        steps = int(self.windows.origin[window]) + np.arange(-self.length, 0)
+        return self.panel.times(np.full(self.length, self.windows.series[window]), steps)
 
     def to_frame(self, window: int | None = None, *, min_weight: float = 0.0) -> pd.DataFrame:
-        """Tidy table: id, origin, horizon, target_time, source_time, lag, layer, head, weight (and contribution).
+        """Tidy table: id, (target,) origin, horizon, target_time, source_time, lag, layer, head, weight.
 
-        One row per window, target, head, forecast step (from 1) and observed past step (``lag`` steps before the
-        origin, the newest is 1) whose weight is above ``min_weight``. ``origin`` is the time of the last past step.
+        One row per window, target, layer, head, forecast step (from 1) and observed past step (``lag`` steps before
+        the first forecast step, the newest is 1) whose weight is above ``min_weight``. ``origin`` is the time of the
+        last past step. Layers without a map from forecast steps to past steps are left out; raises ConfigError when
+        that is all of them.
         """
-        import pandas as pd
+        which = range(len(self)) if window is None else [self.position(window)]
+        layers = self.mapped
+        if not layers:
+            self.step_weights(which[0])  # raises with the reason
+        keys, found = [], []
+        for one in which:
+            for target in range(len(self.panel.schema.roles.target)):
+                for layer in layers:
+                    weights = self.step_weights(one, target, layer)
+                    head, horizon, step = np.nonzero(weights > min_weight)  # unobserved steps weigh 0
+                    same = np.broadcast_to(np.array([[one], [target], [layer]]), (3, len(head)))
+                    keys.append(np.concatenate([same, [head, horizon, step]]).astype(np.int32))
+                    found.append(weights[head, horizon, step])
+        return self._tidy(np.concatenate(keys, axis=1), np.concatenate(found))
 
-        which = range(len(self)) if window is None else [range(len(self))[window]]
-        parts = [self._tidy(w, c, min_weight) for w in which for c in range(len(self.panel.schema.roles.target))]
-        return pd.concat(parts, ignore_index=True)
-
-    def _tidy(self, window: int, target: int, min_weight: float) -> pd.DataFrame:
+    def _tidy(self, keys: np.ndarray, weights: np.ndarray) -> pd.DataFrame:
+        """The table from ``keys [6, rows]`` (window, target, layer, head, horizon, step) and ``weights [rows]``."""
         import pandas as pd
 
         from tsattn.forecast import id_column, time_index
 
-        roles = self.panel.schema.roles
-        parts = []
-        for layer, record in enumerate(self.windows.attention):
-            weights = self.step_weights(window, target, layer)
-            keep = (weights > min_weight) & self.observed(window, target)
-            head, horizon, step = np.nonzero(keep)
-            times = self.source_times(window)
-            series, origin = int(self.windows.series[window]), int(self.windows.origin[window])
-            ahead = self.panel.times(np.full(weights.shape[1], series), origin + np.arange(weights.shape[1]))
-            last = self.panel.times(np.array([series]), np.array([origin - 1]))
-            columns: dict[str, Any] = {}
-            if roles.id is not None:
-                columns[roles.id] = id_column(self.panel, np.full(len(head), series))
-            if len(roles.target) > 1:
-                columns["target"] = roles.target[target]
-            columns["origin"] = time_index(np.repeat(last, len(head)), self.panel.schema)
-            columns["horizon"] = horizon + 1
-            columns["target_time"] = time_index(ahead[horizon], self.panel.schema)
-            columns["source_time"] = time_index(times[step], self.panel.schema)
-            columns["lag"] = len(times) - step
-            columns["layer"] = record.layer
-            columns["head"] = head
-            columns["weight"] = weights[keep]
-            parts.append(pd.DataFrame(columns))
-        return pd.concat(parts, ignore_index=True)
+        schema, roles = self.panel.schema, self.panel.schema.roles
+        window, target, layer, head, horizon, step = keys
+        series, lag = self.windows.series[window], self.length - step
+        origins = self.windows.origin[window]
+        table: dict[str, Any] = {}
+        if len(roles.target) > 1:
+            table["target"] = pd.Index(roles.target).take(target)
+        last = self.panel.times(self.windows.series, self.windows.origin - 1)
+        table["origin"] = time_index(last[window], schema)
+        table["horizon"] = horizon.astype(np.int64) + 1
+        table["target_time"] = time_index(self.panel.times(series, origins + horizon), schema)
+        table["source_time"] = time_index(self.panel.times(series, origins - lag), schema)
+        table["lag"] = lag.astype(np.int64)
+        table["layer"] = pd.Index(self.layers).take(layer)
+        table["head"] = head.astype(np.int64)
+        table["weight"] = weights
+        if roles.id is None:
+            return pd.DataFrame(table, copy=False)  # copying two million rows costs a second
+        if roles.id in table:
+            raise ConfigError(
+                f"The id column is called {roles.id!r}, like a column of this table. Rename it and fit again."
+            )
+        return pd.DataFrame({roles.id: id_column(self.panel, series), **table}, copy=False)
+
+    def _target(self, target: int) -> int:
+        return in_range(target, len(self.panel.schema.roles.target), "target")
 
     def plot(self, window: int = 0, *, target: int = 0, horizon: int | None = None, ax: Axes | None = None) -> Axes:
-        """History, attention strip and forecast of one window; ``horizon`` (from 1) picks one forecast step."""
+        """History, attention strip and forecast of one window; ``horizon`` (from 1) picks one forecast step.
+
+        Without ``ax`` the figure is made here: a notebook shows it, a script saves it with ``.figure.savefig``.
+        """
         from tsattn.inspection.plots import plot_strip
 
         return plot_strip(self, window, target=target, horizon=horizon, ax=ax)
+
+
+def past_values(panel: Panel, series: int, origin: int, length: int, target: int) -> np.ndarray:
+    """The ``length`` values before step ``origin`` of a series, NaN where unobserved or before the series began."""
+    values = np.full(length, np.nan, dtype=np.float32)
+    first = max(origin - length, 0)
+    row = panel.indptr[series]
+    values[length - (origin - first) :] = panel.targets[row + first : row + origin, target]
+    return values
+
+
+def in_range(value: int, count: int, name: str, first: int = 0) -> int:
+    """``value`` as a number from ``first``; negative values count from the end when ``first`` is 0.
+
+    Raises IndexError naming the range.
+    """
+    found = index(value)
+    if first == 0 and -count <= found < 0:
+        found += count
+    if not first <= found < first + count:
+        raise IndexError(f"{name} {value} does not exist: there are {count}, from {first} to {first + count - 1}.")
+    return found
+
+
+def _over_time(axis: Axis) -> bool:
+    return axis.kind in ("time", "patch")
+
+
+def _has_map(record: Record) -> bool:
+    """Whether a layer goes from forecast steps to past steps."""
+    return record.query.kind == "horizon" and _over_time(record.key)
 
 
 def _overlap(axis: Axis, length: int) -> np.ndarray:

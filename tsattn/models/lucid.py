@@ -113,10 +113,7 @@ class Lucid(Network):
         inputs = self._inputs(batch)
         tokens, seen = self._tokens(inputs)
         pooled = self._pooled(tokens, seen)
-        keys = self.key(self.dropout(tokens)).unflatten(-1, (self.heads, self.head_width)).transpose(2, 3)
-        weights = attention_weights(  # [B, C, N, J, I]
-            self.dropout(self._queries(inputs, pooled)), keys, mask=seen[:, :, None, None, :], bias=self.bias
-        )
+        weights = self._weights(self._queries(inputs, pooled), tokens, seen)  # [B, C, N, J, I]
         with torch.autocast(weights.device.type, enabled=False):  # what is read stays exact in half precision
             weights = weights.to(self.value.dtype)
             future = self._read(weights, self._offered(inputs), self._values())  # [B, C, H]
@@ -158,7 +155,7 @@ class Lucid(Network):
         if self.pool is None:
             return None
         each = functional.gelu(self.pool(tokens))
-        return (each * seen[..., None]).sum(dim=2)
+        return self.dropout((each * seen[..., None]).sum(dim=2))
 
     def _queries(self, inputs: _Inputs, pooled: Tensor | None) -> Tensor:
         """One query per head and future patch: ``[B or 1, C or 1, N, J, D]``."""
@@ -172,6 +169,13 @@ class Lucid(Network):
         if self.query_pool is not None and pooled is not None:
             queries = queries + self.query_pool(pooled).unflatten(-1, shape)[:, :, :, None]
         return queries
+
+    def _weights(self, queries: Tensor, tokens: Tensor, seen: Tensor) -> Tensor:
+        """Attention of each future patch over the past patches, ``[B, C, N, J, I]`` float32."""
+        keys = self.key(self.dropout(tokens)).unflatten(-1, (self.heads, self.head_width)).transpose(2, 3)
+        # No mask is the same as one that hides nothing, only faster; on other devices asking would wait for them.
+        mask = None if seen.device.type == "cpu" and bool(seen.all()) else seen[:, :, None, None, :]
+        return attention_weights(queries, keys, mask=mask, bias=self.bias)
 
     def _values(self) -> Tensor:
         """What each head makes of a patch: ``[N, Q, F]``, linear."""
@@ -190,11 +194,12 @@ class Lucid(Network):
 
     def _read(self, weights: Tensor, offered: Tensor, values: Tensor) -> Tensor:
         """``[B, C, N, J, I]``, ``[B, C, I, F]``, ``[N, Q, F]`` -> ``[B, C, H]`` in deviations of the window."""
-        gained = weights * self.gain[..., None]
-        mixed = gained.flatten(2, 3) @ offered  # [B, C, N * J, F]
-        mixed = mixed.unflatten(2, gained.shape[2:4]).transpose(2, 3).flatten(3)  # [B, C, J, N * F]
-        future = mixed @ values.transpose(1, 2).flatten(0, 1)  # [B, C, J, Q]
-        return future.flatten(2)[..., : self.spec.horizon]
+        mixed = weights.flatten(2, 3) @ offered  # [B, C, N * J, F]
+        mixed = mixed.unflatten(2, weights.shape[2:4]).permute(3, 0, 1, 2, 4)  # [J, B, C, N, F]
+        gained = self.gain.T[:, :, None, None] * values.transpose(1, 2)  # [J, N, F, Q]
+        future = mixed.flatten(3).flatten(1, 2) @ gained.flatten(1, 2)  # [J, B * C, Q]
+        future = future.transpose(0, 1).flatten(1)[:, : self.spec.horizon]  # [B * C, H]
+        return future.unflatten(0, weights.shape[:2])
 
     def _step_weights(self, weights: Tensor, values: Tensor) -> Tensor:
         """Weight of each past step in each forecast step.

@@ -22,7 +22,7 @@ INSTALL = "pip install pytorch-forecasting darts"
 def make_table(series: int, rows: int, *, shuffled: bool = False) -> pd.DataFrame:
     """A long table, sorted unless ``shuffled``.
 
-    Columns: ``unique_id`` (text), ``ds`` (hourly stamps), ``step`` (from 0, for libraries that want integers) and ``y``
+    Columns: ``unique_id`` (text), ``ds`` (hourly stamps), ``step`` (from 0, where integers are wanted) and ``y``
     (float32, standard normal).
     """
     rng = np.random.default_rng(0)

@@ -6,7 +6,8 @@
 A panel of 10,000 series with 500 hourly rows each, context 96, horizon 24, batches of 1,024 shuffled windows. Each
 library's own training loader is iterated in one process with its default settings; normalisation, static columns and
 covariates are switched off where a library has them. The first batch of each repeat is not timed: there every library
-shuffles all window numbers. The libraries take turns, so that a busy moment of the machine does not fall on one alone.
+shuffles all window numbers. The libraries take turns, so that a busy moment does not fall on one alone. torch has one
+thread (``--threads``): this is the speed of one core.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
+import torch
 from common import PEERS, heading, make_table, present, quiet, spread
 
 CONTEXT, HORIZON, BATCH = 96, 24, 1024
-BATCHES = {"tsattn": 400, "pytorch-forecasting": 6, "darts": 12}  # timed in one repeat
+BATCHES = {"tsattn": 400, "pytorch-forecasting": 6, "darts": 40}  # timed in one repeat
 
 
 def tsattn_loader(table: pd.DataFrame) -> Iterable[Any]:
@@ -90,8 +92,10 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
     args = parser.parse_args()
     quiet()
+    torch.set_num_threads(args.threads)
     table = make_table(args.series, args.rows)
     loaders = {name: LOADERS[name](table) for name in ("tsattn", *PEERS) if present(name)}
     speeds: dict[str, list[float]] = {name: [] for name in loaders}
@@ -101,7 +105,7 @@ def main() -> None:
     print(heading())
     print(
         f"{args.series:,} series x {args.rows} rows, context {CONTEXT}, horizon {HORIZON}, batch {BATCH}, "
-        f"{args.repeats} repeats\n"
+        f"{args.threads} thread(s), {args.repeats} repeats\n"
     )
     print("| library | windows/s (min / median / max) | tsattn is faster by |\n|---|---|---|")
     for name, values in speeds.items():

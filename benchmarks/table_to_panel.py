@@ -4,9 +4,9 @@
     python benchmarks/table_to_panel.py
 
 10,000 series with 500 hourly rows: text ids, stamps, one float32 value, sorted (or in random order: ``--shuffled``).
-tsattn builds its ``Panel``, pytorch-forecasting its ``TimeSeriesDataSet`` (the table brings the integer steps it wants),
-darts its list of ``TimeSeries`` (``from_group_dataframe``). Every repeat is a fresh process, which first builds a table
-of ten series, so that imports are neither timed nor counted. Extra memory is the highest resident memory during the
+tsattn builds its ``Panel``, pytorch-forecasting its ``TimeSeriesDataSet`` (whose integer steps are in the table)
+and darts its list of ``TimeSeries`` (``from_group_dataframe``). Every repeat is a fresh process. It first builds a
+table of ten series, so that imports are neither timed nor counted. Extra memory is the highest resident memory in the
 build above the resident memory before it, with the table in place (Linux only). It is compared with the raw arrays of
 the table: an 8-byte stamp and a 4-byte number for each row, the ids not counted.
 """

@@ -28,7 +28,8 @@ def test_fresh_process_and_moved_folder(model, tmp_path):
     fitted = tsattn.Forecaster(model, horizon=6, context=48, training=QUICK).fit(make_waves())
     folder = fitted.save(tmp_path / "first")
     moved = shutil.move(folder, tmp_path / "second")
-    code = f"import tsattn; tsattn.Forecaster.load({str(moved)!r}).predict().to_frame().to_parquet({str(tmp_path / 'f.parquet')!r})"
+    load, out = f"tsattn.Forecaster.load({str(moved)!r})", str(tmp_path / "f.parquet")
+    code = f"import tsattn; {load}.predict().to_frame().to_parquet({out!r})"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "f.parquet"), fitted.predict().to_frame())
 
@@ -100,11 +101,11 @@ def test_damaged_or_newer_is_refused(saved, tmp_path, name, change, message):
 
 
 def test_missing_folder_and_missing_file(saved, tmp_path):
-    with pytest.raises(ArtifactError, match="no model.json"):
+    with pytest.raises(ArtifactError, match=r"no model\.json"):
         tsattn.Forecaster.load(tmp_path / "nothing")
     copy = shutil.copytree(saved[1], tmp_path / "half")
     (copy / "weights.safetensors").unlink()
-    with pytest.raises(ArtifactError, match="weights.safetensors is missing"):
+    with pytest.raises(ArtifactError, match=r"weights\.safetensors is missing"):
         tsattn.Forecaster.load(copy)
 
 

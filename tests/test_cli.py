@@ -56,7 +56,9 @@ def test_fit_predict_backtest(table, tmp_path, capsys):
     assert picture.read_bytes()[:4] == b"\x89PNG"
     again = tmp_path / "g.csv"
     assert main(["predict", "--model", str(tmp_path / "run"), "--data", table, "--out", str(again)]) == 0
-    assert pd.read_csv(again)["forecast"].to_numpy() == pytest.approx(pd.read_parquet(out)["forecast"].to_numpy(), rel=1e-6)
+    assert pd.read_csv(again)["forecast"].to_numpy() == pytest.approx(
+        pd.read_parquet(out)["forecast"].to_numpy(), rel=1e-6
+    )
     capsys.readouterr()
     assert main(["backtest", *quick(table, tmp_path / "b.csv"), "--windows", "2"]) == 0
     text = capsys.readouterr().out
@@ -89,7 +91,10 @@ def test_flags_override_yaml_and_both_spellings_work(table, tmp_path):
         (["fitt"], "Unknown command 'fitt'. Did you mean 'fit'?"),
         (["predict", "--model", "nowhere"], "No saved model at nowhere"),
         (["datasets", "etth9"], "Unknown data set 'etth9'"),
-        (["fit", "--data", "gone.csv", "--horizon", "1", "--context", "1", "--out", "x"], "No such file or folder: gone.csv"),
+        (
+            ["fit", "--data", "gone.csv", "--horizon", "1", "--context", "1", "--out", "x"],
+            "No such file or folder: gone.csv",
+        ),
         (["predict", "--model", "m", "--out", "f.xlsx"], "the ending must be .csv or .parquet"),
     ],
 )

@@ -15,9 +15,7 @@ from tsattn.inference import WindowForecasts
 LEVELS = (0.1, 0.5, 0.9)
 
 
-def forecast_of(
-    table: pd.DataFrame, roles: Roles, *, horizon: int = 3, quantiles: bool = True, **options
-) -> Forecast:
+def forecast_of(table: pd.DataFrame, roles: Roles, *, horizon: int = 3, quantiles: bool = True, **options) -> Forecast:
     """Forecast after the last row of every series; step h of target c of series s is 100 s + 10 c + h."""
     panel = build_panel(table, roles)
     s, h, c = np.meshgrid(np.arange(len(panel)), np.arange(horizon), np.arange(len(roles.target)), indexing="ij")

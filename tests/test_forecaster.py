@@ -138,7 +138,10 @@ def test_best_weights_are_restored(waves, monkeypatch):
 
 
 def test_early_stopping_counts_validations(waves):
-    model = forecaster("nlinear", training={"epochs": 40, "patience": 1, "learning_rate": 0.5, "schedule": "constant", "verbose": False})
+    model = forecaster(
+        "nlinear",
+        training={"epochs": 40, "patience": 1, "learning_rate": 0.5, "schedule": "constant", "verbose": False},
+    )
     model.fit(waves)
     assert model.summary_.epochs < 40
     assert model.summary_.best_epoch is not None
@@ -170,7 +173,7 @@ def test_own_network_class(waves, tmp_path):
 
     model = forecaster(Mean, output="point", options={"gain": 2.0}).fit(waves)
     model.save(tmp_path / "mean")
-    with pytest.raises(tsattn.TsattnError, match="pass it as Forecaster.load"):
+    with pytest.raises(tsattn.TsattnError, match=r"pass it as Forecaster\.load"):
         tsattn.Forecaster.load(tmp_path / "mean")
     loaded = tsattn.Forecaster.load(tmp_path / "mean", model=Mean)
     np.testing.assert_array_equal(loaded.predict().windows.point, model.predict().windows.point)
@@ -197,6 +200,18 @@ def test_backtest_is_honest_about_what_was_seen(waves):
     assert not kept.in_sample
     assert kept.trained_until == ("2024-01-09 23:00:00",)
     assert len(model.backtest(waves, windows=3, refit=True).trained_until) == 3
+
+
+def test_backtest_trains_on_nothing_later_than_any_origin(waves):
+    """A series that ends earlier sets the cut for all: later rows of the others would tell about its test steps."""
+    ragged = pd.concat([waves[waves["unique_id"] != "s0"], waves[waves["unique_id"] == "s0"].iloc[:250]])
+    poisoned = ragged.copy()
+    cut = waves["ds"].iloc[250 - 3 * 6]
+    late = (poisoned["ds"] >= cut) & (poisoned["unique_id"] != "s0")
+    poisoned.loc[late, "y"] = 1e6
+    pick = [0, 1, 2]  # the windows of s0, which is not poisoned itself
+    clean = forecaster("nlinear").backtest(ragged, windows=3).windows.point[pick]
+    np.testing.assert_array_equal(forecaster("nlinear").backtest(poisoned, windows=3).windows.point[pick], clean)
 
 
 def test_backtest_frame_and_metrics(waves):

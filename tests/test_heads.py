@@ -31,9 +31,7 @@ def output_of(point: list[float], quantiles: list[list[float]] | None = None) ->
     return Output(torch.tensor(point).view(1, -1, 1), made)
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"), [("mse", (1 + 9) / 2), ("mae", (1 + 3) / 2), ("huber", (0.5 + 2.5) / 2)]
-)
+@pytest.mark.parametrize(("kind", "expected"), [("mse", (1 + 9) / 2), ("mae", (1 + 3) / 2), ("huber", (0.5 + 2.5) / 2)])
 def test_point_losses(kind, expected):
     output = output_of([1.0, 2.0, 50.0])
     assert heads.loss(output, batch_of([2.0, 5.0, 0.0], [1, 1, 0]), kind).item() == pytest.approx(expected)

@@ -16,17 +16,24 @@ def run(code: str) -> str:
 
 
 def test_import_loads_neither_torch_nor_pandas():
-    code = "import sys, tsattn; print(sorted({'torch', 'pandas', 'numpy', 'sklearn', 'jsonargparse'} & set(sys.modules)))"
+    code = (
+        "import sys, tsattn; print(sorted({'torch', 'pandas', 'numpy', 'sklearn', 'jsonargparse'} & set(sys.modules)))"
+    )
     assert run(code).strip() == "[]"
 
 
 def test_help_loads_nothing_heavy():
-    code = "import sys; from tsattn.cli import main; main(['--help']); print(sorted({'torch', 'pandas'} & set(sys.modules)))"
+    code = (
+        "import sys; from tsattn.cli import main; main(['--help']);"
+        "print(sorted({'torch', 'pandas', 'jsonargparse'} & set(sys.modules)))"
+    )
     assert run(code).splitlines()[-1] == "[]"
 
 
 def test_all_is_sorted_complete_and_resolves():
-    assert tsattn.__all__ == sorted(tsattn.__all__, key=lambda name: (not name[0].isupper(), name.startswith("__") is False, name))
+    assert tsattn.__all__ == sorted(
+        tsattn.__all__, key=lambda name: (not name[0].isupper(), name.startswith("__") is False, name)
+    )
     assert set(tsattn.__all__) == {*tsattn._HOME, "__version__"}
     for name in tsattn.__all__:
         assert getattr(tsattn, name) is not None

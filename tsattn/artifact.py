@@ -78,7 +78,8 @@ def load(path: Path, *, model: type[Network] | None) -> Forecaster:
         parameters = dict(content["parameters"])
         parameters["model"] = _model(content, model)
         forecaster = Forecaster(**parameters)
-        spec = InputSpec(**{k: tuple(v) if isinstance(v, list) else v for k, v in content["spec"].items()})
+        sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content["spec"].items()}
+        spec = InputSpec(**sizes)
         forecaster.schema_ = Schema.from_dict(content["schema"])
         forecaster.scaling_ = Scaling.from_dict(content["scaling"])
         forecaster.summary_ = TrainSummary(**content["summary"])
@@ -102,7 +103,9 @@ def _parameters(forecaster: Forecaster) -> dict[str, Any]:
     training = asdict(TrainConfig.of(parameters["training"]))
     parameters["training"] = {**training, "logger": None}  # a live object of this machine
     if parameters["freq"] is not None:
-        parameters["freq"] = forecaster.schema_.freq.alias if isinstance(parameters["freq"], str) else parameters["freq"]
+        parameters["freq"] = (
+            forecaster.schema_.freq.alias if isinstance(parameters["freq"], str) else parameters["freq"]
+        )
     try:
         return json.loads(json.dumps(parameters, default=_plain, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -121,10 +124,14 @@ def _model(content: dict[str, Any], model: type[Network] | None) -> str | type[N
     name = content["model"]
     if not content["custom_model"]:
         if name not in MODELS:
-            raise ArtifactError(f"The saved model {name!r} is not known to tsattn {tsattn.__version__}. Upgrade tsattn.")
+            raise ArtifactError(
+                f"The saved model {name!r} is not known to tsattn {tsattn.__version__}. Upgrade tsattn."
+            )
         return str(name)
     if model is None or model.__name__ != name:
-        raise ArtifactError(f"This is a model of your own class {name!r}: pass it as Forecaster.load(path, model={name}).")
+        raise ArtifactError(
+            f"This is a model of your own class {name!r}: pass it as Forecaster.load(path, model={name})."
+        )
     return model
 
 
@@ -174,11 +181,13 @@ def _history(path: Path, content: dict[str, Any], schema: Schema) -> Panel | Non
 
 
 def _ids_to_json(ids: pa.Array) -> dict[str, Any]:
-    if pa.types.is_integer(ids.type):
-        return {"type": str(ids.type), "values": ids.to_pylist()}
-    if pa.types.is_null(ids.type):
+    """Numbers keep their type; anything else (text, dates) is kept as text."""
+    kind = ids.type
+    if pa.types.is_null(kind):
         return {"type": "null", "values": [None] * len(ids)}
-    return {"type": "string", "values": [None if value is None else str(value) for value in ids.to_pylist()]}
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        return {"type": str(kind), "values": ids.to_pylist()}
+    return {"type": "string", "values": [str(value) for value in ids.to_pylist()]}
 
 
 def _ids_from_json(data: dict[str, Any]) -> pa.Array:

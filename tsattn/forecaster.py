@@ -18,7 +18,7 @@ from tsattn.data.future import extend
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Roles
 from tsattn.data.split import Split, chronological
-from tsattn.data.windows import Scaling, WindowSource
+from tsattn.data.windows import WindowSource
 from tsattn.errors import ConfigError, DataError, TsattnError, TsattnWarning, listed, unknown_name
 from tsattn.forecast import Forecast
 from tsattn.inference import best_device, forecast_windows
@@ -233,8 +233,8 @@ def _usable(tail: Panel, origin: np.ndarray, context: int) -> tuple[np.ndarray, 
         )
     if skipped:
         warnings.warn(
-            f"{len(skipped)} of {len(tail)} series cannot be forecast and are skipped, since they have no observed value in "
-            f"their last {context} steps: {listed(map(repr, skipped))}. See Forecast.skipped.",
+            f"{len(skipped)} of {len(tail)} series cannot be forecast and are skipped, since they have no observed value "
+            f"in their last {context} steps: {listed(map(repr, skipped))}. See Forecast.skipped.",
             TsattnWarning,
             stacklevel=4,
         )

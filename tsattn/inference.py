@@ -72,7 +72,11 @@ def forecast_windows(
             parts.append(_to_memory(network(batch.without_future(), need_weights=attention)))
             actual.append(torch.where(batch.future_observed, batch.future, torch.nan).cpu().numpy())
             if progress and sys.stderr.isatty():
-                print(f"\r{progress}: {min(start + batch_size, len(series))} of {len(series)} windows", end="", file=sys.stderr)
+                print(
+                    f"\r{progress}: {min(start + batch_size, len(series))} of {len(series)} windows",
+                    end="",
+                    file=sys.stderr,
+                )
     if progress and sys.stderr.isatty():
         print(file=sys.stderr)
     return _joined(parts, series, origin, actual)

@@ -138,9 +138,7 @@ def test_other_types_are_refused(freq):
         Frequency.parse(freq)
 
 
-@pytest.mark.parametrize(
-    ("tz", "near"), [("Europe/Berlyn", "Europe/Berlin"), ("+25:00", "offset"), ("../etc", "IANA")]
-)
+@pytest.mark.parametrize(("tz", "near"), [("Europe/Berlyn", "Europe/Berlin"), ("+25:00", "offset"), ("../etc", "IANA")])
 def test_unknown_zone(tz, near):
     with pytest.raises(ConfigError, match=rf"Unknown time zone.*{near}"):
         Frequency.parse("h", tz=tz)

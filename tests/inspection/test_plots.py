@@ -136,9 +136,7 @@ def test_padding_and_gaps_are_blank():
     attention = one_map(times, [1, 2, NAN, 4], np.full((1, 1, 1, 2, 6), 1 / 3), horizon=2, key=time_axis(6))
     ax = plot_strip(attention)
     assert np.ma.getmaskarray(strip_of(ax)[1]).tolist() == [True, True, False, False, True, False]
-    hatched = [
-        c for c in ax.child_axes[0].collections if isinstance(c, PolyCollection) and not isinstance(c, QuadMesh)
-    ]
+    hatched = [c for c in ax.child_axes[0].collections if isinstance(c, PolyCollection) and not isinstance(c, QuadMesh)]
     assert len(hatched) == 1
     assert hatched[0].get_hatch()
     edges = strip_of(ax)[0]

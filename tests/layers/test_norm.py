@@ -97,9 +97,7 @@ def test_gradients(values):
     assert past.grad.isfinite().all()
     if len(set(values)) > 1:
         assert torch.autograd.gradcheck(
-            lambda x: torch.cat(
-                (normalise(x, observed)[0].flatten(), *map(torch.flatten, normalise(x, observed)[1]))
-            ),
+            lambda x: torch.cat((normalise(x, observed)[0].flatten(), *map(torch.flatten, normalise(x, observed)[1]))),
             past,
         )
 

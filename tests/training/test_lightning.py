@@ -117,7 +117,9 @@ def test_the_other_package_name_is_refused_naming_both_imports():
     from lightning.pytorch.loggers import CSVLogger as OtherLogger
 
     with pytest.raises(TypeError, match=r"'pytorch_lightning'.*'lightning.pytorch'"):
-        tsattn.Forecaster("nlinear", horizon=6, context=48, training={**QUICK, "logger": OtherLogger("x")}).fit(make_waves())
+        tsattn.Forecaster("nlinear", horizon=6, context=48, training={**QUICK, "logger": OtherLogger("x")}).fit(
+            make_waves()
+        )
     module, data = pieces()
     strange = other.Trainer(logger=False, enable_progress_bar=False, enable_checkpointing=False, max_epochs=1)
     with pytest.raises(TypeError, match=r"'pytorch_lightning', this Trainer comes from 'lightning.pytorch'"):

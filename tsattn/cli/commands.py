@@ -61,10 +61,14 @@ def predict(
         attention: File for the attention as a tidy table, CSV or Parquet by its ending.
         data_dir: Folder with the files of named data sets.
     """
-    _check_ending(out), attention is None or _check_ending(attention)
+    for path in (out, attention):
+        if path is not None:
+            _check_ending(path)
     forecaster = Forecaster.load(model)
     table = None if data is None else read_table(data, data_dir)
-    forecast = forecaster.predict(table, known=known, attention=bool(attention) or bool(plot and _has_attention(forecaster)))
+    forecast = forecaster.predict(
+        table, known=known, attention=bool(attention) or bool(plot and _has_attention(forecaster))
+    )
     write_table(forecast.to_frame(), out)
     if plot:
         forecast.plot().savefig(plot)

@@ -38,4 +38,6 @@ def demo(*, out: str = "tsattn_demo", epochs: int = 8) -> None:
     write_table(backtest.to_frame(), str(folder / "backtest.csv"))
     scores = backtest.metrics()[["model", "mae", "rmse", "mase", "weighted_quantile_loss", "coverage_80"]]
     print(scores.to_string(index=False, float_format=lambda value: f"{value:.3f}"))
-    print(f"\nWritten to {folder}/: forecast.csv, forecast.png, backtest.csv, model/ ({time.monotonic() - started:.0f} s)")
+    print(
+        f"\nWritten to {folder}/: forecast.csv, forecast.png, backtest.csv, model/ ({time.monotonic() - started:.0f} s)"
+    )

@@ -364,9 +364,7 @@ def _read_m4(card: DatasetCard, paths: list[Path]) -> pd.DataFrame:
 
     train, test = (pd.read_csv(path, index_col=0) for path in paths)
     if set(train.index) != set(test.index) or not train.index.is_unique or not test.index.is_unique:
-        raise DatasetError(
-            f"{paths[0]} and {paths[1]} do not hold the same series, one row each. Replace both files."
-        )
+        raise DatasetError(f"{paths[0]} and {paths[1]} do not hold the same series, one row each. Replace both files.")
     test = test.loc[train.index]
     values = np.hstack([train.to_numpy("float64"), test.to_numpy("float64")])
     # Rows of a file have unequal length: the end of a shorter series is filled with empty cells.

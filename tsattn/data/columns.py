@@ -101,9 +101,7 @@ def encode(array: pa.Array, name: str) -> pa.DictionaryArray:
         try:
             return array.dictionary_encode()
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-            raise DataError(
-                f"Column {name!r} holds {array.type}, which names nothing. Use text or integers."
-            ) from None
+            raise DataError(f"Column {name!r} holds {array.type}, which names nothing. Use text or integers.") from None
     labels = array.dictionary
     if view is not None and view(labels.type):
         labels = labels.cast(pa.large_string())
@@ -135,9 +133,7 @@ def row_list(rows: np.ndarray) -> str:
 def warn(message: str) -> None:
     """A TsattnWarning that points at the first line of code outside this package."""
     level, frame = 2, sys._getframe(1)
-    while (
-        frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == __name__.split(".")[0]
-    ):
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == __name__.split(".")[0]:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, TsattnWarning, stacklevel=level)
 
@@ -166,6 +162,4 @@ def _not_numeric(array: pa.Array, name: str, role: str) -> DataError:
             found = f"text: {len(bad)} of {len(text)} values are no numbers (first {text[bad[0]]!r} at row {bad[0]})"
     elif pa.types.is_dictionary(kind):
         found = f"categories of {array.type}"
-    return DataError(
-        f"The {role} column {name!r} must be numeric, found {found}. Convert it, for example with {fix}."
-    )
+    return DataError(f"The {role} column {name!r} must be numeric, found {found}. Convert it, for example with {fix}.")

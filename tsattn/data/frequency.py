@@ -188,9 +188,7 @@ class Frequency:
         if self.kind == "business":
             return "it is not a Monday to Friday; for data on all days pass freq='D'"
         day = "first" if self.position == "start" else "last"
-        how = ".dt.to_period('M').dt.to_timestamp()" + (
-            "" if self.position == "start" else " + pd.offsets.MonthEnd(0)"
-        )
+        how = ".dt.to_period('M').dt.to_timestamp()" + ("" if self.position == "start" else " + pd.offsets.MonthEnd(0)")
         return f"it is not the {day} day of a month; move the stamps there, in pandas: {how}"
 
 

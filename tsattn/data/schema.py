@@ -121,9 +121,7 @@ def require_no_duplicates(names: Sequence[str]) -> None:
     """Raises DataError when the table has two columns of one name."""
     twice = sorted((name for name, count in Counter(names).items() if count > 1), key=str)
     if twice:
-        raise DataError(
-            f"The table has more than one column named {listed(map(repr, twice))}. Rename or drop all but one of each."
-        )
+        raise DataError(f"The table has more than one column named {listed(map(repr, twice))}. Keep one of each.")
 
 
 def _names(value: str | Sequence[str] | None) -> tuple[str, ...]:

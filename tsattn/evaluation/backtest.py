@@ -52,7 +52,10 @@ class Backtest:
         from tsattn.inspection.maps import AttentionMap
 
         if not self.windows.attention:
-            raise ConfigError(f"No attention in this backtest: ask with backtest(attention=True); model {self.model!r}.")
+            raise ConfigError(
+                f"No attention in this backtest: ask with backtest(attention=True), for a model that has it "
+                f"({self.model!r} was used)."
+            )
         return AttentionMap(self.panel, self.windows, self.levels, self.model)
 
     def metrics(self, by: Literal["series", "step"] | None = None) -> pd.DataFrame:
@@ -111,7 +114,7 @@ class Backtest:
         place = 0 if self.panel.schema.roles.id is None else 1
         frame.insert(place, "origin", time_index(np.repeat(last, horizon * targets), self.panel.schema))
         frame.insert(place + 2, "step", np.tile(np.repeat(np.arange(1, horizon + 1), targets), count))
-        frame.insert(frame.columns.get_loc("forecast"), "actual", self.windows.actual.ravel())
+        frame.insert(list(frame.columns).index("forecast"), "actual", self.windows.actual.ravel())
         for name, windows in self.baselines.items():
             if name != self.model:
                 frame[name] = windows.point.ravel()
@@ -140,16 +143,20 @@ def run_backtest(
     panel = build_panel(data, roles, freq=forecaster.freq, schema=schema)
     origins = last_origins(panel, forecaster.horizon, windows, step)  # [windows, S]
     keep, skipped = _possible(panel, origins, forecaster.context)
+    some = keep.any(axis=1)  # no series reaches back as far as the other origins
+    origins, keep = origins[some], keep[some]
     first = _first_origin(origins, keep, panel.lengths)
     seen_until = forecaster.trained_until_ if fitted else None
-    start = panel.times(np.flatnonzero(keep.any(axis=0)), first[keep.any(axis=0)]).min()
-    in_sample = seen_until is not None and seen_until >= int(start)
+    start = _earliest(panel, first, np.asarray(keep.any(axis=0)))
+    in_sample = seen_until is not None and seen_until >= start
     if refit is True:
-        models = [_fresh(forecaster, panel, np.where(keep[k], origins[k], 0)) for k in range(windows)]
+        models = [
+            _fresh(forecaster, panel, _earliest(panel, row, kept)) for row, kept in zip(origins, keep, strict=True)
+        ]
     elif refit == "never" or (fitted and not in_sample):
         models = [forecaster]
     else:
-        models = [_fresh(forecaster, panel, first)]
+        models = [_fresh(forecaster, panel, start)]
     forecasts = _roll(models, panel, origins, keep, attention)
     baselines = {name: _baseline(name, forecaster, models[0], panel, forecasts) for name in BASELINES}
     times = [format_time(m.trained_until_, panel.schema.tz, integer=panel.schema.integer_time) for m in models]
@@ -176,8 +183,8 @@ def _possible(panel: Panel, origins: np.ndarray, context: int) -> tuple[np.ndarr
     lost = np.flatnonzero(~keep.any(axis=0))
     if len(lost) == len(panel):
         raise DataError(
-            f"No series can be backtested: the longest has {int(panel.lengths.max())} steps, and an origin needs the horizon "
-            f"after it and at least one observed step before it. Use fewer windows or a smaller step."
+            f"No series can be backtested: the longest has {int(panel.lengths.max())} steps, and an origin needs the "
+            f"horizon after it and at least one observed step before it. Use a shorter horizon or context."
         )
     return keep, {panel.ids[int(s)].as_py(): "too short, or nothing observed before its origins" for s in lost}
 
@@ -188,13 +195,32 @@ def _first_origin(origins: np.ndarray, keep: np.ndarray, lengths: np.ndarray) ->
     return np.minimum(oldest, lengths)
 
 
-def _fresh(forecaster: Forecaster, panel: Panel, stop: np.ndarray) -> Forecaster:
-    """A copy of ``forecaster`` trained on the rows before ``stop[s]`` of each series."""
+def _earliest(panel: Panel, origin: np.ndarray, keep: np.ndarray) -> int:
+    """The earliest time that is forecast from ``origin [S]``, over the series kept."""
+    series = np.flatnonzero(keep)
+    return int(panel.times(series, origin[series]).min())
+
+
+def _fresh(forecaster: Forecaster, panel: Panel, moment: int) -> Forecaster:
+    """A copy of ``forecaster`` trained on the rows before ``moment``.
+
+    One moment for all series: a row of one series later than the forecast origin of another would tell about it.
+    """
     from sklearn.base import clone
 
     copy: Forecaster = clone(forecaster)
+    step, exact = panel.schema.freq.index(panel.start, moment)
+    stop = np.clip(np.where(exact, step, step + 1), 0, panel.lengths)
     known = panel.span(np.zeros(len(panel), dtype=np.int64), stop)
-    return copy._fit_panel(known, chronological(known, copy.context, copy.horizon, None))
+    try:
+        split = chronological(known, copy.context, copy.horizon, None)
+    except DataError as error:
+        raise DataError(
+            f"Too few rows to train on before {format_time(moment, panel.schema.tz, integer=panel.schema.integer_time)}, "
+            f"the earliest origin of the backtest. {error} Or use fewer windows, a smaller step, or leave out series "
+            f"that ended long before the others."
+        ) from None
+    return copy._fit_panel(known, split)
 
 
 def _roll(

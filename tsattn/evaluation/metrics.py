@@ -176,9 +176,7 @@ def weighted_quantile_loss(
     """
     quantiles = np.asarray(quantiles)
     levels = check_levels(levels, quantiles)
-    losses = [
-        quantile_loss(actual, quantiles[..., k], q, observed, by=by, series=series) for k, q in enumerate(levels)
-    ]
+    losses = [quantile_loss(actual, quantiles[..., k], q, observed, by=by, series=series) for k, q in enumerate(levels)]
     size = mae(actual, np.zeros_like(actual), observed, by=by, series=series)
     return ratio(2 * np.mean(losses, axis=0), size)  # the counts cancel: means over means are sums over sums
 

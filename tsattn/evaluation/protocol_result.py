@@ -135,4 +135,4 @@ def device_name(accelerator: str) -> str:
 
     if best_device(accelerator).type == "cuda":
         return torch.cuda.get_device_name(0)
-    return f"CPU ({platform.machine()}, {torch.get_num_threads()} threads)"
+    return f"CPU ({platform.machine()}, threads: {torch.get_num_threads()})"

@@ -87,9 +87,7 @@ class Lucid(Network):
         self.embed_around = nn.Linear(around, width, bias=False) if around else None
         self.position = nn.Parameter(0.02 * torch.randn(patches, width))
         self.dropout = nn.Dropout(dropout)
-        self.key = nn.Linear(
-            width, heads * head_width, bias=False
-        )  # a bias would be the same for every key: no effect
+        self.key = nn.Linear(width, heads * head_width, bias=False)  # a bias would be the same for every key: no effect
         self.query = nn.Parameter(torch.randn(heads, queries, head_width))
         self.bias = nn.Parameter(torch.zeros(heads, queries, patches))
         ahead = self.ahead * known + static
@@ -102,9 +100,7 @@ class Lucid(Network):
         self.gain = nn.Parameter(torch.ones(heads, queries))
         self.value = nn.Parameter(_copies(heads, self.ahead, self.size))
         self.value_past = nn.Parameter(torch.zeros(heads, self.ahead, self.size * past)) if past else None
-        self.past_gain = (
-            nn.Parameter(torch.ones(spec.targets, past)) if past else None
-        )  # targets may react differently
+        self.past_gain = nn.Parameter(torch.ones(spec.targets, past)) if past else None  # targets may react differently
         self.effect = StepEffect(known, static, spec.targets) if known or static else None
         self.spread = QuantileSpread(width, spec.horizon, spec.quantiles) if spec.quantiles else None
 

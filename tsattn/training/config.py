@@ -67,10 +67,11 @@ class TrainConfig:
     @classmethod
     def of(cls, value: TrainConfig | dict[str, Any] | None) -> TrainConfig:
         """A config from a config, a dict of fields or None; an unknown field names the nearest known one."""
-        if isinstance(value, cls):
+        if isinstance(value, TrainConfig):
             return value
         names = [f.name for f in fields(cls)]
-        for name in value or {}:
+        given = dict(value or {})
+        for name in given:
             if name not in names:
                 raise unknown_name("training field", name, names)
-        return cls(**(value or {}))
+        return cls(**given)

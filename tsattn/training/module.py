@@ -134,6 +134,6 @@ class ForecastModule(OnePackage, pl.LightningModule):
         names = [panel.name(s) if panel is not None else f"number {s}" for s in guilty]
         where = f"series {listed(names)}" if names else "no single window (the sum over the batch overflowed)"
         raise TrainingError(
-            f"The loss is not finite at epoch {self.current_epoch}, step {self.global_step}; it comes from {where}. Lower "
-            f"learning_rate (now {self.learning_rate:g}), or look for extreme values there."
+            f"The loss is not finite at epoch {self.current_epoch}, step {self.global_step}; it comes from {where}. "
+            f"Lower learning_rate (now {self.learning_rate:g}), or look for extreme values there."
         )

@@ -20,7 +20,7 @@ def refuse_other_package(thing: object, role: str) -> None:
 class OnePackage:
     """Mixin: an object that a Trainer of ``lightning.pytorch`` refuses with a message that names both imports."""
 
-    @property  # type: ignore[misc]
+    @property
     def __class__(self) -> type[Any]:  # type: ignore[override]
         caller = sys._getframe(1).f_globals.get("__name__", "")
         if caller.startswith("lightning.pytorch."):
@@ -30,6 +30,6 @@ class OnePackage:
 
 def _message(what: str) -> str:
     return (
-        f"tsattn is built on 'pytorch_lightning', {what} comes from 'lightning.pytorch': the same code under another name, "
-        f"whose classes do not mix. Use: import pytorch_lightning as pl."
+        f"tsattn is built on 'pytorch_lightning', {what} comes from 'lightning.pytorch': the same code under another "
+        f"name, whose classes do not mix. Use: import pytorch_lightning as pl."
     )

@@ -23,15 +23,21 @@ def saved(tmp_path_factory):
     return model, model.save(tmp_path_factory.mktemp("model") / "a")
 
 
-@pytest.mark.parametrize("model", sorted(MODELS))
-def test_fresh_process_and_moved_folder(model, tmp_path):
-    fitted = tsattn.Forecaster(model, horizon=6, context=48, training=QUICK).fit(make_waves())
-    folder = fitted.save(tmp_path / "first")
-    moved = shutil.move(folder, tmp_path / "second")
-    load, out = f"tsattn.Forecaster.load({str(moved)!r})", str(tmp_path / "f.parquet")
-    code = f"import tsattn; {load}.predict().to_frame().to_parquet({out!r})"
+def test_fresh_process_and_moved_folder(tmp_path):
+    """Every model: saved, moved, loaded where nothing else is left, and the same forecast."""
+    expected = {}
+    for model in MODELS:
+        fitted = tsattn.Forecaster(model, horizon=6, context=48, training=QUICK).fit(make_waves())
+        shutil.move(fitted.save(tmp_path / "first"), tmp_path / "second" / model)
+        expected[model] = fitted.predict().to_frame()
+    code = (
+        "import pathlib, tsattn\n"
+        "for run in sorted(pathlib.Path('second').iterdir()):\n"
+        "    tsattn.Forecaster.load(run).predict().to_frame().to_parquet(f'{run.name}.parquet')"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "f.parquet"), fitted.predict().to_frame())
+    for model, frame in expected.items():
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / f"{model}.parquet"), frame)
 
 
 def test_everything_comes_back(saved):

@@ -136,7 +136,8 @@ def test_datasets_lists_and_shows(capsys):
 def test_ctrl_c_saves_and_exits_130(tmp_path):
     make_waves(steps=3000).to_csv(tmp_path / "t.csv", index=False)
     command = [sys.executable, "-m", "tsattn", "fit", "--data", "t.csv", "--model", "lucid", "--horizon", "24",
-               "--context", "96", "--out", "run", "--training.epochs", "500", "--training.patience", "null"]  # fmt: skip
+               "--context", "96", "--out", "run", "--training.epochs", "500",
+               "--training.patience", "null"]  # fmt: skip
     root = Path(__file__).parents[1]
     process = subprocess.Popen(
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(root)}

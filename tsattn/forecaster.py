@@ -233,8 +233,8 @@ def _usable(tail: Panel, origin: np.ndarray, context: int) -> tuple[np.ndarray, 
         )
     if skipped:
         warnings.warn(
-            f"{len(skipped)} of {len(tail)} series cannot be forecast and are skipped, since they have no observed value "
-            f"in their last {context} steps: {listed(map(repr, skipped))}. See Forecast.skipped.",
+            f"{len(skipped)} of {len(tail)} series cannot be forecast and are skipped, since they have no observed "
+            f"value in their last {context} steps: {listed(map(repr, skipped))}. See Forecast.skipped.",
             TsattnWarning,
             stacklevel=4,
         )

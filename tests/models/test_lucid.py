@@ -272,7 +272,7 @@ def test_contributions_are_exact_in_half_precision():
     [
         ({"patch": 0}, "patch is a whole number of at least 1; got 0"),
         ({"heads": 2.5}, "heads is a whole number"),
-        ({"horizon_patch": -1}, "horizon_patch is a whole number"),
+        ({"horizon_patch": 0}, "horizon_patch is a whole number"),
         ({"width": True}, "width is a whole number"),
         ({"dropout": 1.0}, "dropout is a share"),
     ],

@@ -215,9 +215,10 @@ def _fresh(forecaster: Forecaster, panel: Panel, moment: int) -> Forecaster:
     try:
         split = chronological(known, copy.context, copy.horizon, None)
     except DataError as error:
+        cut = format_time(moment, panel.schema.tz, integer=panel.schema.integer_time)
         raise DataError(
-            f"Too few rows to train on before {format_time(moment, panel.schema.tz, integer=panel.schema.integer_time)}, "
-            f"the earliest origin of the backtest. {error} Or use fewer windows, a smaller step, or leave out series "
+            f"Too few rows to train on before {cut}, the earliest origin of the backtest. {error} "
+            f"Or use fewer windows, a smaller step, or leave out series "
             f"that ended long before the others."
         ) from None
     return copy._fit_panel(known, split)

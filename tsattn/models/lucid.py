@@ -71,10 +71,11 @@ class Lucid(Network):
         never on values; ``summary``: queries also read a pooled summary of the window (for lags that depend on it).
         """
         super().__init__(spec)
-        _check(patch=patch, horizon_patch=horizon_patch or patch, heads=heads, head_width=head_width, width=width)
+        horizon_patch = patch if horizon_patch is None else horizon_patch
+        _check(patch=patch, horizon_patch=horizon_patch, heads=heads, head_width=head_width, width=width)
         if not 0.0 <= dropout < 1.0:
             raise ConfigError(f"dropout is a share from 0 up to, but not including, 1; got {dropout!r}.")
-        self.size, self.ahead = min(patch, spec.context), min(horizon_patch or patch, spec.horizon)  # P, Q
+        self.size, self.ahead = min(patch, spec.context), min(horizon_patch, spec.horizon)  # P, Q
         self.heads, self.head_width = heads, head_width
         patches, queries = count(spec.context, self.size), count(spec.horizon, self.ahead)  # I, J
         self.past_vector = CovariateVector(spec.past, spec.past_categories)
@@ -94,6 +95,8 @@ class Lucid(Network):
         self.query_ahead = nn.Linear(ahead, heads * head_width, bias=False) if ahead else None
         self.pool = nn.Linear(width, width) if summary or spec.quantiles else None
         self.query_pool = nn.Linear(width, heads * head_width, bias=False) if summary else None
+        if self.pool is not None:  # three times the usual start: a rare mark in the window is learnt far sooner
+            nn.init.uniform_(self.pool.weight, -3.0 * width**-0.5, 3.0 * width**-0.5)
         if self.query_pool is not None:
             nn.init.zeros_(self.query_pool.weight)
 

@@ -105,6 +105,7 @@ class WindowSource:
         }
         self._tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tensors.items()}
         self._tensors["offsets"] = torch.arange(-context, horizon)
+        self.complete = not np.isnan(values[:-1, : self.targets]).any()  # every target of every step is observed
         self.to(device)
 
     def to(self, device: torch.device | str) -> WindowSource:
@@ -121,32 +122,54 @@ class WindowSource:
         """The windows with keys ``(series [B], origin [B])``. Steps outside a series are unobserved."""
         t = self._tensors
         series, origin = series.to(t["begin"].device), origin.to(t["begin"].device)
-        position = origin[:, None] + t["offsets"]  # [B, L + H]
-        inside = (position >= 0) & (position < t["length"][series, None])
-        row = torch.where(inside, position + t["begin"][series, None], self.rows)
-        values = t["values"][row]  # [B, L + H, C + Kp + Kk], the one indexed read
+        start = origin - self.context
+        length_of = t["length"].index_select(0, series)
+        whole = start.device.type == "cpu" and bool(((start >= 0) & (origin + self.horizon <= length_of)).all())
+        if whole:  # the usual batch of training windows: B blocks of neighbouring rows (asking a GPU would wait for it)
+            start = start + t["begin"].index_select(0, series)
+            values, codes = self._blocks(t["values"], start), self._blocks(t["codes"], start)
+        else:
+            position = origin[:, None] + t["offsets"]  # [B, L + H]
+            inside = (position >= 0) & (position < length_of[:, None])
+            row = torch.where(inside, position + t["begin"][series, None], self.rows)
+            values, codes = t["values"][row], t["codes"][row]
         length, targets, past = self.context, self.targets, self.targets + self.past
         target = values[..., :targets]
-        observed = ~torch.isnan(target)
-        target = torch.nan_to_num(target)
-        codes = t["codes"][row].long() if t["codes"].shape[1] else row.new_zeros(*row.shape, 0)
-        # A window without any observed past step has nothing to forecast from: it must not enter the loss.
-        readable = observed[:, :length].any(dim=1, keepdim=True)
+        if whole and self.complete:
+            observed = torch.ones_like(target, dtype=torch.bool)
+            scored = observed[:, length:]
+        else:
+            observed = ~torch.isnan(target)
+            target = torch.nan_to_num(target)
+            # A window without any observed past step has nothing to forecast from: it must not enter the loss.
+            scored = observed[:, length:] & observed[:, :length].any(dim=1, keepdim=True)
+        codes = codes.long()
         return Batch(
             past=target[:, :length],
             past_observed=observed[:, :length],
             future=target[:, length:],
-            future_observed=observed[:, length:] & readable,
+            future_observed=scored,
             past_cov=values[:, :length, targets:past],
             past_codes=codes[:, :length, : self.past_codes],
             known=values[..., past:],
             known_codes=codes[..., self.past_codes :],
-            static=t["static"][series],
-            static_codes=t["static_codes"][series],
-            scale=t["scale"][series],
+            static=t["static"].index_select(0, series),
+            static_codes=t["static_codes"].index_select(0, series),
+            scale=t["scale"].index_select(0, series),
             series=series,
             origin=origin,
         )
+
+    def _blocks(self, flat: Tensor, start: Tensor) -> Tensor:
+        """Rows ``start[b]`` to ``start[b] + L + H - 1`` of ``flat [rows + 1, K]``, ``[B, L + H, K]``.
+
+        A view in which windows overlap is indexed once per window rather than once per step.
+        """
+        steps, width = self.context + self.horizon, flat.shape[1]
+        if not width:
+            return flat.new_zeros(len(start), steps, 0)
+        view = flat.as_strided((len(flat) - steps + 1, steps, width), (width, width, 1))
+        return view.index_select(0, start)
 
 
 class EpochSampler:
@@ -208,6 +231,8 @@ class WindowLoader:
         self.source, self.batches = source, sampler
         self._offsets = torch.from_numpy(origins.offsets())
         self._first, self._step = torch.from_numpy(np.asarray(origins.first)), origins.step
+        counts = np.unique(origins.counts)
+        self._equal = int(counts[0]) if len(counts) == 1 and counts[0] > 0 else None  # windows of every series
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -216,8 +241,12 @@ class WindowLoader:
     def __iter__(self) -> Iterator[Batch]:
         """Gathered batches."""
         for window in self.batches:
-            series = torch.searchsorted(self._offsets, window, right=True) - 1
-            origin = self._first[series] + (window - self._offsets[series]) * self._step
+            if self._equal:
+                series = window // self._equal
+            else:
+                series = torch.searchsorted(self._offsets, window, right=True) - 1
+            number = window - self._offsets.index_select(0, series)
+            origin = self._first.index_select(0, series) + number * self._step
             yield self.source.gather(series, origin)
 
     def state_dict(self) -> dict[str, Any]:

@@ -99,11 +99,11 @@ class ProtocolResult:
         )
 
     def _line(self, model: str, context: int, mse: float, mae: float, note: str, spread: bool = False) -> Line:
-        texts = []
+        texts = {}
         for name, value in (("mse", mse), ("mae", mae)):
             deviation = self.spread(name) if spread else None
-            texts.append(f"{value:.3f}" if deviation is None else f"{value:.3f} ± {deviation:.3f}")
-        return Line(model, str(context), *texts, "all", note, order=mse, ours=True)
+            texts[name] = f"{value:.3f}" if deviation is None else f"{value:.3f} ± {deviation:.3f}"
+        return Line(model, str(context), texts["mse"], texts["mae"], "all", note, order=mse, ours=True)
 
     def _floor(self, name: str, score: Score) -> Line:
         context = self.protocol.season if name == "seasonal_naive" else 1

@@ -168,7 +168,7 @@ class WindowSource:
         steps, width = self.context + self.horizon, flat.shape[1]
         if not width:
             return flat.new_zeros(len(start), steps, 0)
-        view = flat.as_strided((len(flat) - steps + 1, steps, width), (width, width, 1))
+        view = flat.as_strided((max(len(flat) - steps + 1, 0), steps, width), (width, width, 1))
         return view.index_select(0, start)
 
 

@@ -20,8 +20,8 @@ def refuse_other_package(thing: object, role: str) -> None:
 class OnePackage:
     """Mixin: an object that a Trainer of ``lightning.pytorch`` refuses with a message that names both imports."""
 
-    @property
-    def __class__(self) -> type[Any]:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Any]:
         caller = sys._getframe(1).f_globals.get("__name__", "")
         if caller.startswith("lightning.pytorch."):
             raise TypeError(_message("this Trainer"))

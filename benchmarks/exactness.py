@@ -33,7 +33,7 @@ def largest_gap(horizon: int, context: int, data_dir: str | None) -> tuple[float
     origins, worst = protocol.test_origins(horizon), 0.0
     for first in range(0, len(origins), 64):
         series, origin = origins.locate(np.arange(first, min(first + 64, len(origins))))
-        windows = forecast_windows(network, data.source, series, origin, attention=True)
+        windows = forecast_windows(network, data.source, series, origin, attention=True, contributions=True)
         parts = windows.contributions
         assert parts is not None
         total = parts["history"].sum(-1) + parts["past"].sum((-1, -2)) + parts["known"] + parts["level"]

@@ -52,7 +52,7 @@ def test_predict_before_fit_is_a_sklearn_error():
         ({"model": "lucit"}, r"Unknown model 'lucit'. Did you mean 'lucid'\?"),
         ({"options": {"patc": 3}, "model": "lucid"}, r"Unknown option of lucid 'patc'. Did you mean 'patch'\?"),
         ({"training": {"epoch": 3}}, r"Unknown training field 'epoch'. Did you mean 'epochs'\?"),
-        ({"horizon": 0}, "horizon must be a whole number of steps of at least 1, found 0"),
+        ({"horizon": 0}, "horizon must be a whole number of at least 1, found 0"),
         ({"context": 2.5}, "context must be a whole number"),
         ({"output": "quantile"}, "Did you mean 'quantiles'"),
         ({"output": [0.1, 1.5]}, "between 0 and 1"),

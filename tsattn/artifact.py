@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,8 @@ _ARRAYS = ("values", "codes", "static_values", "static_codes", "indptr", "start"
 
 def save(forecaster: Forecaster, path: Path, *, history: bool) -> Path:
     """Write ``forecaster`` to the folder ``path``; returns the folder."""
+    if path.exists() and not path.is_dir():
+        raise ArtifactError(f"{path} is a file; a model is saved to a folder.")
     path.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().numpy() for name, tensor in forecaster.network_.state_dict().items()}
     files = {"weights.safetensors": save_arrays({k: np.ascontiguousarray(v) for k, v in weights.items()})}
@@ -61,6 +63,7 @@ def save(forecaster: Forecaster, path: Path, *, history: bool) -> Path:
         "ids": None if panel is None else _ids_to_json(panel.ids),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
+    (path / "model.json").unlink(missing_ok=True)  # no old description beside new weights, should this be cut short
     for name, data in files.items():
         _write(path / name, data)
     if panel is None:
@@ -100,8 +103,8 @@ def load(path: Path, *, model: type[Network] | None) -> Forecaster:
 def _parameters(forecaster: Forecaster) -> dict[str, Any]:
     """The constructor's arguments as plain data, the model aside."""
     parameters = {k: v for k, v in forecaster.get_params(deep=False).items() if k != "model"}
-    training = asdict(TrainConfig.of(parameters["training"]))
-    parameters["training"] = {**training, "logger": None}  # a live object of this machine
+    config = replace(TrainConfig.of(parameters["training"]), logger=None)  # a live object of this machine
+    parameters["training"] = asdict(config)
     if parameters["freq"] is not None:
         parameters["freq"] = (
             forecaster.schema_.freq.alias if isinstance(parameters["freq"], str) else parameters["freq"]

@@ -4,7 +4,7 @@
     ├── DataError (also ValueError)        a table, a column or a value cannot be used
     │   └── DatasetError                   a named data set is unknown, absent or damaged
     ├── ConfigError (also ValueError)      an option, a field or a name is wrong
-    ├── NotFittedError (sklearn's, too)    predict, backtest or save before fit
+    ├── UnfittedError (sklearn's, too)     predict, backtest or save before fit; lives in tsattn.forecaster
     ├── TrainingError (also RuntimeError)  training stopped: the loss is not finite, ...
     └── ArtifactError (also ValueError)    a saved model is missing, damaged or from a newer format
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Schema
-from tsattn.data.walltime import zone
 from tsattn.errors import ConfigError
 from tsattn.inference import WindowForecasts
 
@@ -21,10 +20,7 @@ if TYPE_CHECKING:
     from tsattn.inspection.maps import AttentionMap
 
 
-RESERVED = {"target", "forecast", "origin", "step", "actual"}  # columns of the output tables
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Forecast:
     """Forecasts of the steps after the last row of each series, in the units of the table.
 
@@ -87,9 +83,6 @@ def frame_of(panel: Panel, windows: WindowForecasts, levels: tuple[float, ...]) 
     import pandas as pd
 
     schema = panel.schema
-    clash = {schema.roles.id, schema.roles.time} & RESERVED
-    if clash:
-        raise ConfigError(f"The output has a column {clash.pop()!r} of its own: rename that column of the table.")
     count, horizon, targets = windows.point.shape
     series = np.repeat(windows.series, horizon * targets)
     step = np.tile(np.repeat(np.arange(horizon), targets), count)
@@ -120,5 +113,5 @@ def time_index(times: np.ndarray, schema: Schema) -> Any:
         return times
     stamps = pd.DatetimeIndex(times.astype("datetime64[ns]"))
     if schema.tz is not None:
-        stamps = stamps.tz_localize("UTC").tz_convert(zone(schema.tz))
+        stamps = stamps.tz_localize("UTC").tz_convert(schema.tz)
     return stamps.as_unit(schema.time_unit)  # type: ignore[arg-type]

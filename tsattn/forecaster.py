@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,18 +12,19 @@ from sklearn.exceptions import NotFittedError
 
 from tsattn import heads
 from tsattn.data.build import build_panel
+from tsattn.data.columns import warn
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.future import extend
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Roles
 from tsattn.data.split import Split, chronological
 from tsattn.data.windows import WindowSource
-from tsattn.errors import ConfigError, DataError, TsattnError, TsattnWarning, listed, unknown_name
+from tsattn.errors import DataError, TsattnError, listed, unknown_name
 from tsattn.forecast import Forecast
 from tsattn.inference import best_device, forecast_windows
-from tsattn.models import Network, build, find
+from tsattn.models import InputSpec, Network, build, find
 from tsattn.training.config import TrainConfig
-from tsattn.training.run import TrainSummary, seeded, train
+from tsattn.training.run import seeded, train
 
 if TYPE_CHECKING:
     from tsattn.evaluation.backtest import Backtest
@@ -113,18 +113,20 @@ class Forecaster(BaseEstimator):
         panel = self.history_ if data is None else build_panel(data, self.schema_.roles, schema=self.schema_)
         if panel is None:
             raise DataError("This model was saved without its history: pass predict(data).")
-        tail = extend(panel, self.context, self.horizon, known)
-        origin = np.minimum(panel.lengths, self.context)
-        series, skipped = _usable(tail, origin, self.context)
+        spec = self.network_.spec  # what was fitted, whatever set_params changed since
+        tail = extend(panel, spec.context, spec.horizon, known)
+        origin = np.minimum(panel.lengths, spec.context)
+        series, skipped = _usable(tail, origin, spec.context)
         windows = forecast_windows(
             self.network_,
-            WindowSource(tail, self.context, self.horizon, self.scaling_),
+            WindowSource(tail, spec.context, spec.horizon, self.scaling_),
             series,
             origin[series],
             attention=attention,
+            contributions=attention,
             device=best_device(self._config().accelerator),
         )
-        return Forecast(tail, windows, self._levels(), self._model_name(), skipped)
+        return Forecast(tail, windows, spec.quantiles, self._model_name(), skipped)
 
     def backtest(
         self, data: Any, *, windows: int, step: int | None = None, refit: bool | str = False, attention: bool = False
@@ -134,12 +136,13 @@ class Forecaster(BaseEstimator):
         ``refit=False``: one model serves all origins, and it has seen nothing after the first: this one when its
         training data end before it, otherwise a fresh copy trained on the rows before the first origin.
         ``refit=True``: a fresh copy for every origin. ``refit="never"``: this model as it stands, even if it was
-        trained on the steps it is scored on; the result says so.
+        trained on the steps it is scored on; the result says so. Fresh copies hold out a tenth of their rows for early
+        stopping, as ``fit`` does by default.
         """
         from tsattn.evaluation.backtest import run_backtest
 
         self._check()
-        return run_backtest(self, data, windows=windows, step=step or self.horizon, refit=refit, attention=attention)
+        return run_backtest(self, data, windows=windows, step=step, refit=refit, attention=attention)
 
     def save(self, path: str | Path, *, history: bool = True) -> Path:
         """Write the model to the folder ``path``: weights as safetensors, the rest as JSON.
@@ -173,25 +176,24 @@ class Forecaster(BaseEstimator):
             seed=self.seed,
         )
         with seeded(self.seed):
-            self.network_ = build(self.model, data.spec, **(self.options or {}))
+            network = build(self.model, data.spec, **(self.options or {}))
+        summary = train(network, data, config, self.seed)
+        # Only now, and all together: a fit that failed leaves the forecaster as it was.
+        self.network_, self.summary_ = network, summary
         self.schema_, self.scaling_ = panel.schema, data.scaling
         lengths = panel.lengths
         self.history_: Panel | None = panel.span(np.maximum(lengths - self.context, 0), lengths)
         used = np.flatnonzero(lengths > 0)
         self.trained_until_ = int(panel.times(used, lengths[used] - 1).max())
-        self.summary_: TrainSummary = train(self.network_, data, config, self.seed)
-        if self.summary_.interrupted:
+        if summary.interrupted:
             raise KeyboardInterrupt
         return self
 
     def _check(self) -> None:
         """Refuse parameters that no table could make right."""
-        for name in ("horizon", "context"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise ConfigError(f"{name} must be a whole number of steps of at least 1, found {value!r}.")
         find(self.model)
-        self._roles(), self._config(), self._levels()
+        self._roles(), self._config()
+        InputSpec(self.horizon, self.context, quantiles=self._levels())
 
     def _roles(self) -> Roles:
         return Roles.of(self.id, self.time, self.target, self.known, self.past, self.static)
@@ -232,10 +234,8 @@ def _usable(tail: Panel, origin: np.ndarray, context: int) -> tuple[np.ndarray, 
             f"No series can be forecast: none of {len(tail)} has an observed target in its last {context} steps."
         )
     if skipped:
-        warnings.warn(
+        warn(
             f"{len(skipped)} of {len(tail)} series cannot be forecast and are skipped, since they have no observed "
-            f"value in their last {context} steps: {listed(map(repr, skipped))}. See Forecast.skipped.",
-            TsattnWarning,
-            stacklevel=4,
+            f"value in their last {context} steps: {listed(map(repr, skipped))}. See Forecast.skipped."
         )
     return np.flatnonzero(seen), skipped

@@ -129,7 +129,7 @@ def _errors(output: Output, batch: Batch, kind: str, levels: tuple[float, ...]) 
     unit = torch.where(batch.scale > 0, batch.scale, torch.ones_like(batch.scale))[:, None]  # [B, 1, C]
 
     def error(forecast: Tensor) -> Tensor:
-        return torch.where(batch.future_observed, (batch.future - full_precision(forecast)) / unit, 0.0)
+        return torch.where(batch.scored, (batch.future - full_precision(forecast)) / unit, 0.0)
 
     if kind == "mse":
         return error(output.point).square()
@@ -152,7 +152,7 @@ def loss_sums(output: Output, batch: Batch, kind: str, levels: tuple[float, ...]
     """
     with torch.autocast(output.point.device.type, enabled=False):
         errors = _errors(output, batch, kind, levels)
-    return errors.sum(dim=(1, 2)), batch.future_observed.sum(dim=(1, 2))
+    return errors.sum(dim=(1, 2)), batch.scored.sum(dim=(1, 2))
 
 
 def window_losses(output: Output, batch: Batch, kind: str, levels: tuple[float, ...] = ()) -> Tensor:

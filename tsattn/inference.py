@@ -15,8 +15,10 @@ import torch
 from tsattn.data.windows import WindowSource
 from tsattn.models.base import Axis, Network, Output
 
+_MAP_ENTRIES = 1 << 24  # entries of the largest array made for one batch with attention: 64 MB
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Record:
     """Attention of all windows in one layer: ``weights [W, C, N, J, I]`` float32 and what its axes stand for."""
 
@@ -26,7 +28,7 @@ class Record:
     layer: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WindowForecasts:
     """Forecasts of ``W`` windows in data units, in the order of their keys as asked for."""
 
@@ -53,23 +55,26 @@ def forecast_windows(
     origin: np.ndarray,
     *,
     attention: bool = False,
-    batch_size: int = 512,
+    contributions: bool = False,
     device: torch.device | str = "cpu",
     progress: str | None = None,
 ) -> WindowForecasts:
     """Forecast the windows with keys ``(series [W], origin [W])``.
 
     The network is in eval mode, sees nothing after the origin, and asking for attention does not change a forecast.
-    Results go to memory batch by batch, so the device holds one batch at a time. ``progress`` names a progress line.
+    ``contributions`` keeps the exact split as well, where there is one. Results go to memory batch by batch, so the
+    device holds one batch at a time. ``progress`` names a progress line.
     """
     network.to(device).eval()
+    map_size = source.horizon * source.context * source.targets if attention else 1
+    batch_size = max(1, min(512, _MAP_ENTRIES // map_size))
     parts: list[Output] = []
     actual: list[np.ndarray] = []
     with torch.inference_mode():
         for start in range(0, len(series), batch_size):
             rows = slice(start, start + batch_size)
             batch = source.gather(torch.from_numpy(series[rows]), torch.from_numpy(origin[rows])).to(device)
-            parts.append(_to_memory(network(batch.without_future(), need_weights=attention)))
+            parts.append(_to_memory(network(batch.without_future(), need_weights=attention), contributions))
             actual.append(torch.where(batch.future_observed, batch.future, torch.nan).cpu().numpy())
             if progress and sys.stderr.isatty():
                 print(
@@ -82,12 +87,12 @@ def forecast_windows(
     return _joined(parts, series, origin, actual)
 
 
-def _to_memory(output: Output) -> Output:
-    """The same output on the CPU."""
+def _to_memory(output: Output, contributions: bool) -> Output:
+    """The same output on the CPU, without the contributions unless they are wanted."""
     from dataclasses import fields, replace
 
     attention = tuple(replace(record, weights=record.weights.float().cpu()) for record in output.attention)
-    parts = output.contributions
+    parts = output.contributions if contributions else None
     if parts is not None:
         parts = type(parts)(**{f.name: getattr(parts, f.name).cpu() for f in fields(parts)})
     quantiles = None if output.quantiles is None else output.quantiles.float().cpu()

@@ -153,10 +153,10 @@ def test_padding_before_the_range_of_stamps_does_not_matter():
 
 
 def test_an_id_column_that_clashes_is_refused():
-    table = pd.DataFrame({"origin": "JFK", "ds": range(4), "y": range(4)})
-    panel = build_panel(table, Roles.of("origin", "ds", "y"))
+    table = pd.DataFrame({"lag": "JFK", "ds": range(4), "y": range(4)})
+    panel = build_panel(table, Roles.of("lag", "ds", "y"))
     windows = windows_of(panel, [(0, 4)], one_hot((1, 1, 1, 1, 4), 0), horizon=1, key=time_axis(4))
-    with pytest.raises(ConfigError, match="'origin'"):
+    with pytest.raises(ConfigError, match="'lag'"):
         AttentionMap(panel, windows).to_frame()
 
 

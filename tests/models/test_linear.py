@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 
+from tsattn.errors import ConfigError
 from tsattn.models import InputSpec, build
 from tsattn.models.linear import moving_average
 
@@ -35,11 +37,19 @@ def test_dlinear_adds_the_maps_of_trend_and_rest():
     assert network(batch).point.flatten().tolist() == [45.0, 7.0]
 
 
-def test_dlinear_as_published_is_equivariant_to_the_unit_of_the_series():
+def test_dlinear_as_published_reads_the_values_as_they_are():
     spec, batch = batch_of([3.0, 6.0, 9.0, 0.0], horizon=2)
     network = build("dlinear", spec, instance_norm=False)
-    scaled = replace(batch, past=batch.past * 100.0, scale=batch.scale * 100.0)
+    with torch.no_grad():
+        network.trend.bias.zero_()
+        network.rest.bias.zero_()
+    scaled = replace(batch, past=batch.past * 100.0)
     torch.testing.assert_close(network(scaled).point, network(batch).point * 100.0)
+
+
+def test_dlinear_refuses_a_kernel_of_no_step():
+    with pytest.raises(ConfigError, match="kernel is a whole number of steps of at least 1; got 0"):
+        build("dlinear", batch_of([1.0, 2.0], horizon=1)[0], kernel=0)
 
 
 def test_nlinear_moves_from_the_last_observed_value():

@@ -43,8 +43,8 @@ def test_naive_skips_gaps_and_counts_them():
     assert deviations(output) == pytest.approx([3 * math.sqrt(3), 3 * math.sqrt(4)], rel=1e-5)
 
 
-def test_naive_without_neighbours_uses_the_training_deviation():
-    assert deviations(forecast("naive", [1.0, None, 5.0], 1, scale=2.5)) == pytest.approx([2.5], rel=1e-5)
+def test_naive_without_neighbours_uses_the_distances_from_the_last_value():
+    assert deviations(forecast("naive", [1.0, None, 5.0], 1, scale=2.5)) == pytest.approx([math.sqrt(8)], rel=1e-5)
     assert forecast("naive", [None, None], 2).point.flatten().tolist() == [0.0, 0.0]
 
 

@@ -31,6 +31,8 @@ def fit(
         val_size: Steps (or fraction) of each series held out for early stopping; 0 none; unset a tenth.
         data_dir: Folder with the files of named data sets.
     """
+    if Path(out).exists() and not Path(out).is_dir():
+        raise ConfigError(f"--out {out} is a file; a model is saved to a folder.")
     try:
         forecaster.fit(read_table(data, data_dir), val_size=val_size)
     except KeyboardInterrupt:

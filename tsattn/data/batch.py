@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """``B`` windows, each with its own key, in data units. Unobserved entries are 0 and flagged.
 
@@ -39,6 +39,11 @@ class Batch:
     def __len__(self) -> int:
         """Number of windows ``B``."""
         return int(self.past.shape[0])
+
+    @property
+    def scored(self) -> Tensor:
+        """``[B, H, C]`` bool: future entries that enter the loss; none where the past has nothing to forecast from."""
+        return self.future_observed & self.past_observed.any(dim=1, keepdim=True)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> Batch:
         """The same batch on ``device``; Lightning calls this."""

@@ -107,6 +107,7 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
 
     def setup(self, stage: str | None = None) -> None:
         """Build everything, and keep the flat tensors on the accelerator when they fit there."""
+        self._sampler = None  # a run starts at its first epoch, with the processes it has
         device = self.trainer.strategy.root_device if self.trainer is not None else torch.device("cpu")
         if _fits(self.source, device):
             self.source.to(device)
@@ -123,6 +124,15 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
             return []
         sampler = self._batches(len(self.split.validation), max(self.batch_size, 256), shuffle=False)
         return WindowLoader(self.source, self.split.validation, sampler)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the shuffle stands: a checkpoint in the middle of an epoch goes on with the batches still to come."""
+        return {} if self._sampler is None else self._sampler.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from ``state_dict``."""
+        if state_dict:
+            self.train_dataloader().batches.load_state_dict(state_dict)
 
     def _batches(self, windows: int, size: int, *, shuffle: bool) -> EpochSampler:
         rank = self.trainer.global_rank if self.trainer is not None else 0

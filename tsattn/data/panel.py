@@ -17,7 +17,7 @@ from tsattn.data.calendar import calendar_features, format_time
 from tsattn.data.schema import Schema
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Panel:
     """Validated series. Arrays are never changed after the panel is built."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,6 +12,7 @@ from tsattn.data.calendar import CALENDAR_FEATURES, Frequency, feature_names
 from tsattn.errors import ConfigError, DataError, listed, unknown_name
 
 CALENDAR = "calendar."
+RESERVED = {"target", "forecast", "origin", "step", "actual", "model", "naive", "seasonal_naive", "horizon"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class Roles:
         for name in roles.calendar:
             if name not in CALENDAR_FEATURES:
                 raise unknown_name("calendar feature", CALENDAR + name, [CALENDAR + n for n in CALENDAR_FEATURES])
+        for column in (id, time):
+            if column in RESERVED or re.fullmatch(r"q0?\.\d+", str(column)):
+                raise ConfigError(f"Tables of results have a column {column!r} of their own: rename it in your table.")
         seen: dict[str, str] = {}
         for role in ("id", "time", "target", "known", "past", "static"):
             value = getattr(roles, role)

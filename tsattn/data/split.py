@@ -15,7 +15,7 @@ from tsattn.data.panel import Panel
 from tsattn.errors import ConfigError, DataError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Origins:
     """All windows of one part: origins ``first[s]``, ``first[s] + step``, ... up to ``last[s]`` of each series.
 
@@ -46,7 +46,7 @@ class Origins:
         return series, self.first[series] + (window - offsets[series]) * self.step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
     """Training and validation windows; ``train_end[s]`` is the first step training does not touch."""
 
@@ -76,10 +76,11 @@ def chronological(panel: Panel, context: int, horizon: int, val_size: int | floa
 
     ``val_size`` is a number of steps, a fraction of each series (below 1), 0 for no validation, or None for a tenth
     of each series and at least one horizon. A series too short to give both parts is used for training alone when the
-    size is automatic. Raises DataError when no series gives a training window, or a validation was asked for and has
+    size is automatic. Rows after the last observed target (kept for known covariates, say) belong to no part. Raises
+    DataError when no series gives a training window, or a validation was asked for and has
     none.
     """
-    lengths = panel.lengths
+    lengths = _observed_lengths(panel)
     size = _validation_steps(lengths, horizon, val_size)
     if val_size is None:
         size = np.where(lengths - size >= 2 * horizon + 1, size, 0)
@@ -100,6 +101,18 @@ def chronological(panel: Panel, context: int, horizon: int, val_size: int | floa
             f"{horizon} needs at least {horizon}. Use a larger val_size, or val_size=0."
         )
     return Split(train, validation, end)
+
+
+def _observed_lengths(panel: Panel) -> np.ndarray:
+    """Steps of each series up to its last observed target, ``[S]``; 0 without any."""
+    lengths = panel.lengths
+    there = ~np.isnan(panel.targets).all(axis=1)
+    step = np.arange(1, len(there) + 1) - np.repeat(panel.indptr[:-1], lengths)
+    last = np.zeros(len(lengths), dtype=np.int64)
+    filled = lengths > 0
+    if filled.any():
+        last[filled] = np.maximum.reduceat(np.where(there, step, 0), panel.indptr[:-1][filled])
+    return last
 
 
 def _validation_steps(lengths: np.ndarray, horizon: int, val_size: int | float | None) -> np.ndarray:

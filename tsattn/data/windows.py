@@ -17,7 +17,7 @@ from tsattn.data.split import Origins
 _TINY = float(np.finfo(np.float32).tiny)  # a deviation below this is none: dividing by it would overflow
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scaling:
     """Mean and deviation of the numeric covariates in the training part; missing ones enter as the mean (0)."""
 
@@ -124,8 +124,9 @@ class WindowSource:
         series, origin = series.to(t["begin"].device), origin.to(t["begin"].device)
         start = origin - self.context
         length_of = t["length"].index_select(0, series)
-        whole = start.device.type == "cpu" and bool(((start >= 0) & (origin + self.horizon <= length_of)).all())
-        if whole:  # the usual batch of training windows: B blocks of neighbouring rows (asking a GPU would wait for it)
+        within = (start >= 0) & (origin + self.horizon <= length_of)
+        whole = start.device.type == "cpu" and len(start) > 0 and bool(within.all())  # asking a GPU would wait for it
+        if whole:  # the usual batch of training windows: B blocks of neighbouring rows
             start = start + t["begin"].index_select(0, series)
             values, codes = self._blocks(t["values"], start), self._blocks(t["codes"], start)
         else:
@@ -137,18 +138,15 @@ class WindowSource:
         target = values[..., :targets]
         if whole and self.complete:
             observed = torch.ones_like(target, dtype=torch.bool)
-            scored = observed[:, length:]
         else:
             observed = ~torch.isnan(target)
             target = torch.nan_to_num(target)
-            # A window without any observed past step has nothing to forecast from: it must not enter the loss.
-            scored = observed[:, length:] & observed[:, :length].any(dim=1, keepdim=True)
         codes = codes.long()
         return Batch(
             past=target[:, :length],
             past_observed=observed[:, :length],
             future=target[:, length:],
-            future_observed=scored,
+            future_observed=observed[:, length:],
             past_cov=values[:, :length, targets:past],
             past_codes=codes[:, :length, : self.past_codes],
             known=values[..., past:],
@@ -248,14 +246,6 @@ class WindowLoader:
             number = window - self._offsets.index_select(0, series)
             origin = self._first.index_select(0, series) + number * self._step
             yield self.source.gather(series, origin)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The sampler's position, kept in Lightning checkpoints."""
-        return self.batches.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue in the middle of an epoch."""
-        self.batches.load_state_dict(state)
 
 
 def _standard(values: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:

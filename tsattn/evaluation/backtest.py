@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BASELINES = ("naive", "seasonal_naive")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Backtest:
     """Forecasts from rolling origins beside the truth, and beside the baselines from the same windows.
 
@@ -128,12 +128,14 @@ class Backtest:
 
 
 def run_backtest(
-    forecaster: Forecaster, data: Any, *, windows: int, step: int, refit: bool | str, attention: bool
+    forecaster: Forecaster, data: Any, *, windows: int, step: int | None, refit: bool | str, attention: bool
 ) -> Backtest:
     """See ``Forecaster.backtest``."""
-    if windows < 1 or step < 1:
-        raise ConfigError(f"windows and step must be at least 1, found windows={windows}, step={step}.")
-    if refit not in (True, False, "never"):
+    step = forecaster.horizon if step is None else step
+    for name, value in (("windows", windows), ("step", step)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ConfigError(f"{name} must be a whole number of at least 1, found {value!r}.")
+    if not (isinstance(refit, (bool, np.bool_)) or refit == "never"):
         raise ConfigError(f"refit must be True, False or 'never', found {refit!r}.")
     fitted = forecaster.__sklearn_is_fitted__()
     if refit == "never":
@@ -149,7 +151,7 @@ def run_backtest(
     seen_until = forecaster.trained_until_ if fitted else None
     start = _earliest(panel, first, np.asarray(keep.any(axis=0)))
     in_sample = seen_until is not None and seen_until >= start
-    if refit is True:
+    if refit != "never" and refit:
         models = [
             _fresh(forecaster, panel, _earliest(panel, row, kept)) for row, kept in zip(origins, keep, strict=True)
         ]
@@ -206,9 +208,9 @@ def _fresh(forecaster: Forecaster, panel: Panel, moment: int) -> Forecaster:
 
     One moment for all series: a row of one series later than the forecast origin of another would tell about it.
     """
-    from sklearn.base import clone
-
-    copy: Forecaster = clone(forecaster)
+    parameters = forecaster.get_params(deep=False)
+    parameters["training"] = replace(forecaster._config(), logger=None)  # the logger is for the fit it was given for
+    copy = type(forecaster)(**parameters)
     step, exact = panel.schema.freq.index(panel.start, moment)
     stop = np.clip(np.where(exact, step, step + 1), 0, panel.lengths)
     known = panel.span(np.zeros(len(panel), dtype=np.int64), stop)
@@ -262,9 +264,6 @@ def _by_series(parts: list[WindowForecasts]) -> WindowForecasts:
         replace(record, weights=join([p.attention[i].weights for p in parts]))
         for i, record in enumerate(first.attention)
     )
-    contributions = None
-    if first.contributions is not None:
-        contributions = {n: join([p.contributions[n] for p in parts if p.contributions]) for n in first.contributions}
     return WindowForecasts(
         series=join([p.series for p in parts]),
         origin=join([p.origin for p in parts]),
@@ -272,7 +271,6 @@ def _by_series(parts: list[WindowForecasts]) -> WindowForecasts:
         quantiles=None if first.quantiles is None else join([p.quantiles for p in parts if p.quantiles is not None]),
         actual=join([p.actual for p in parts]),
         attention=attention,
-        contributions=contributions,
     )
 
 

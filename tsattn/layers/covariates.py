@@ -19,7 +19,8 @@ def embedding_width(codes: int) -> int:
 class CovariateVector(nn.Module):
     """Numeric columns beside embedded categories: one vector per step (or per series).
 
-    Code 0, "unknown", is the zero vector and stays it (``padding_idx``): an unseen category is neutral.
+    Code 0, "unknown", is the zero vector and stays it (``padding_idx``); the others start there, so that a category no
+    training window has stays neutral, too.
     """
 
     def __init__(self, numeric: int, categories: tuple[int, ...]) -> None:
@@ -29,6 +30,8 @@ class CovariateVector(nn.Module):
         self.embeddings = nn.ModuleList(
             nn.Embedding(codes, width, padding_idx=0) for codes, width in zip(categories, widths, strict=True)
         )
+        for weight in self.embeddings.parameters():
+            nn.init.zeros_(weight)
         self.columns = numeric + len(categories)
         self.width = numeric + sum(widths)  # E
         # Which column each entry of the vector belongs to, so that contributions can be summed by column.

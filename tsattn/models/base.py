@@ -12,13 +12,16 @@ Legend as in ``tsattn.data.batch``; here also ``Q`` quantile levels, ``N`` heads
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tsattn.data.batch import Batch
+from tsattn.errors import ConfigError
+from tsattn.heads import check_levels
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,15 @@ class InputSpec:
     known_categories: tuple[int, ...] = ()
     static_categories: tuple[int, ...] = ()
     season: int = 1  # steps in one season, for the seasonal baselines
-    quantiles: tuple[float, ...] = ()  # sorted levels in (0, 1); empty for a point forecast
+    quantiles: tuple[float, ...] = ()  # levels in (0, 1), kept sorted; empty for a point forecast
+
+    def __post_init__(self) -> None:
+        """Sort the levels; raises ConfigError for a level outside (0, 1) or a size below 1."""
+        for name in ("horizon", "context", "targets", "season"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ConfigError(f"{name} must be a whole number of at least 1, found {value!r}.")
+        object.__setattr__(self, "quantiles", check_levels(self.quantiles))
 
     def example(self, windows: int = 2) -> Batch:
         """A batch of zeros with every step observed, of exactly the shapes and dtypes this spec announces."""
@@ -87,7 +98,7 @@ class Axis:
         return len(self.start)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AttentionRecord:
     """Attention weights as the network used them (before dropout), with named axes.
 
@@ -101,7 +112,7 @@ class AttentionRecord:
     layer: str = "attention"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Contributions:
     """An exact split of the point forecast, in data units.
 
@@ -119,7 +130,7 @@ class Contributions:
         return parts.transpose(1, 2)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Output:
     """What a network returns, in data units."""
 
@@ -127,7 +138,6 @@ class Output:
     quantiles: Tensor | None = None  # [B, H, C, Q], non-decreasing along Q
     attention: tuple[AttentionRecord, ...] = ()  # empty unless asked for, or for a model without attention
     contributions: Contributions | None = None  # only when asked for, and only by models whose split is exact
-    extras: dict[str, Tensor] = field(default_factory=dict)  # model specific, named by the model
 
 
 class Network(nn.Module):
@@ -139,8 +149,6 @@ class Network(nn.Module):
 
     def __init__(self, spec: InputSpec) -> None:
         """Keep ``spec``; raises ConfigError when it carries a covariate role this model does not read."""
-        from tsattn.errors import ConfigError
-
         super().__init__()
         unused = sorted(spec.roles() - self.uses)
         if unused:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tsattn.data.batch import Batch
+from tsattn.errors import ConfigError
 from tsattn.heads import QuantileSpread, spread_around
-from tsattn.layers.norm import WindowScale, last_observed, normalise
+from tsattn.layers.norm import WindowScale, full_precision, last_observed, normalise
 from tsattn.models.base import InputSpec, Network, Output
 
 SEGMENTS = 16  # the distance of the quantiles reads this many means of |z|
@@ -48,12 +49,14 @@ class DLinear(_Linear):
     """A moving average and what it leaves, each continued by its own linear map.
 
     The published model normalises nothing and is meant for tables standardised beforehand: ``instance_norm=False``
-    gives it (values are then divided by the training deviation of their series only). Unobserved steps are 0.
+    gives it. Unobserved steps are 0.
     """
 
     def __init__(self, spec: InputSpec, *, kernel: int = 25, instance_norm: bool = True) -> None:
         """``kernel``: steps of the moving average; ``instance_norm``: normalise each window by itself."""
         super().__init__(spec)
+        if isinstance(kernel, bool) or not isinstance(kernel, int) or kernel < 1:
+            raise ConfigError(f"kernel is a whole number of steps of at least 1; got {kernel!r}.")
         self.kernel, self.instance_norm = kernel, instance_norm
         self.trend = nn.Linear(spec.context, spec.horizon)
         self.rest = nn.Linear(spec.context, spec.horizon)
@@ -66,11 +69,11 @@ class DLinear(_Linear):
         return self._output(self.trend(trend) + self.rest(z - trend), z, window)
 
     def _window(self, batch: Batch) -> tuple[Tensor, WindowScale]:
-        """The window in its own units, or in those of the series."""
+        """The window in its own units, or as it is."""
         if self.instance_norm:
             return normalise(batch.past, batch.past_observed)
-        window = WindowScale(torch.zeros_like(batch.scale), batch.scale)
-        return torch.where(batch.past_observed, batch.past, 0.0) / batch.scale[:, None], window
+        past = torch.where(batch.past_observed, full_precision(batch.past), 0.0)
+        return past, WindowScale(torch.zeros_like(past[:, 0]), torch.ones_like(past[:, 0]))
 
 
 class NLinear(_Linear):

@@ -63,7 +63,7 @@ class Lucid(Network):
         heads: int = 8,
         head_width: int = 8,
         width: int = 32,
-        dropout: float = 0.2,
+        dropout: float = 0.5,
         summary: bool = True,
     ) -> None:
         """``patch`` steps per past patch and ``horizon_patch`` per future patch (the same unless given), clipped to
@@ -95,8 +95,6 @@ class Lucid(Network):
         self.query_ahead = nn.Linear(ahead, heads * head_width, bias=False) if ahead else None
         self.pool = nn.Linear(width, width) if summary or spec.quantiles else None
         self.query_pool = nn.Linear(width, heads * head_width, bias=False) if summary else None
-        if self.pool is not None:  # three times the usual start: a rare mark in the window is learnt far sooner
-            nn.init.uniform_(self.pool.weight, -3.0 * width**-0.5, 3.0 * width**-0.5)
         if self.query_pool is not None:
             nn.init.zeros_(self.query_pool.weight)
 

@@ -30,7 +30,7 @@ class Naive(Network):
     """Every step is the last observed value of the window (0 when there is none).
 
     Quantiles: normal, deviation ``s * sqrt(h)``, ``h`` counted from the last observed step, ``s`` the root mean
-    square of the window's one-step changes, or the training deviation of the series when it has no two neighbours.
+    square of the window's one-step changes, or of its distances from the last value when it has no two neighbours.
     """
 
     trainable = False
@@ -38,20 +38,21 @@ class Naive(Network):
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """Forecast ``batch``; there is no attention to ask for."""
         past, observed = full_precision(batch.past), batch.past_observed
-        return self._output(*self._walk(past, observed, full_precision(batch.scale)))
+        return self._output(*self._walk(past, observed))
 
-    def _walk(self, past: Tensor, observed: Tensor, unit: Tensor) -> tuple[Tensor, Tensor]:
+    def _walk(self, past: Tensor, observed: Tensor) -> tuple[Tensor, Tensor]:
         """The last value and the deviation of a random walk from it: two ``[B, H, C]``."""
         last, age = last_observed(past, observed)  # [B, C]
         ahead = torch.arange(1, self.spec.horizon + 1, device=past.device).view(1, -1, 1)
-        size = self._step_size(past, observed, unit)
+        size = self._step_size(past, observed)
         deviation = size[:, None] * (ahead + age[:, None]).sqrt()
         return last[:, None].expand_as(deviation), deviation
 
-    def _step_size(self, past: Tensor, observed: Tensor, unit: Tensor) -> Tensor:
-        """Size of a one-step change, ``[B, C]``; ``unit [B, C]`` when the window cannot tell."""
+    def _step_size(self, past: Tensor, observed: Tensor) -> Tensor:
+        """Size of a one-step change, ``[B, C]``; of the distances from the last value when no neighbours are seen."""
         size, known = _difference_size(past, observed, 1)
-        return torch.where(known, size, unit)
+        moved = root_mean_square(past - last_observed(past, observed)[0][:, None], observed)
+        return torch.where(known, size, moved)
 
     def _output(self, point: Tensor, deviation: Tensor) -> Output:
         """Normal quantiles around ``point [B, H, C]``; the 0.5 quantile is the point itself."""
@@ -72,7 +73,7 @@ class SeasonalNaive(Naive):
 
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """Forecast ``batch``; there is no attention to ask for."""
-        past, observed, unit = full_precision(batch.past), batch.past_observed, full_precision(batch.scale)
+        past, observed = full_precision(batch.past), batch.past_observed
         season = self.spec.season
         steps = torch.arange(self.spec.horizon, device=past.device)
         # Seasons aligned to the end of the window: the step h after it has the place h mod m.
@@ -80,9 +81,9 @@ class SeasonalNaive(Naive):
         latest, age = last_observed(folded, seen)  # [B, M, C], age in seasons
         value, age = latest[:, steps % season], age[:, steps % season]  # [B, H, C]
         size, paired = _difference_size(past, observed, season)
-        size = torch.where(paired, size, self._step_size(past, observed, unit))
+        size = torch.where(paired, size, self._step_size(past, observed))
         seasons = (steps // season + 1).view(1, -1, 1) + age
-        last, walk = self._walk(past, observed, unit)
+        last, walk = self._walk(past, observed)
         found = age < folded.shape[1]
         point = torch.where(found, value, last)
         return self._output(point, torch.where(found, size[:, None] * seasons.sqrt(), walk))

@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 from tsattn.errors import ConfigError, unknown_name
 
+PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed")  # weights stay in float32: contributions must be exact
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -21,7 +23,7 @@ class TrainConfig:
         clip: Largest gradient norm; 0 does not clip.
         patience: Stop after this many validations without a new best; None never stops early.
         loss: "mse", "mae" or "huber" for point forecasts (None: mse); quantile forecasts use the pinball loss.
-        precision: Lightning's precision, such as "32-true" or "bf16-mixed".
+        precision: "32-true", "bf16-mixed" or "16-mixed"; weights and what is read stay in float32.
         accelerator: Lightning's accelerator.
         devices: Lightning's devices.
         strategy: Lightning's strategy.
@@ -56,6 +58,8 @@ class TrainConfig:
         for name, value in positive.items():
             if not value > 0:
                 raise ConfigError(f"training.{name} must be above 0, found {value!r}.")
+        if str(self.precision) not in PRECISIONS:
+            raise unknown_name("training.precision", self.precision, PRECISIONS)
         for name in ("weight_decay", "clip"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"training.{name} must not be negative, found {getattr(self, name)!r}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from tsattn import heads
 from tsattn.data.batch import Batch
-from tsattn.errors import ConfigError, TrainingError, listed
+from tsattn.errors import ConfigError, DataError, TrainingError, listed
 from tsattn.models import build, find
 from tsattn.models.base import Network, Output
 from tsattn.training.naming import OnePackage
@@ -90,7 +91,7 @@ class ForecastModule(OnePackage, pl.LightningModule):
         """Add loss, absolute error and number of observed steps, so that every step counts once."""
         output = self.network(batch.without_future())
         loss, count = heads.loss_sums(output, batch, self.loss, self.network.spec.quantiles)
-        error = torch.where(batch.future_observed, output.point - batch.future, 0.0).abs()
+        error = torch.where(batch.scored, output.point - batch.future, 0.0).abs()
         assert self._sums is not None  # Lightning calls on_validation_epoch_start first
         self._sums += torch.stack([loss.sum(), error.sum(), count.sum()]).to("cpu", torch.float64)
 
@@ -99,6 +100,10 @@ class ForecastModule(OnePackage, pl.LightningModule):
         assert self._sums is not None
         sums = self._sums.to(self.device, torch.float32 if self.device.type == "mps" else torch.float64)
         sums = self.trainer.strategy.reduce(sums, reduce_op="sum")
+        if not sums[2]:
+            raise DataError(
+                "The validation part has no observed step to score. Use a larger val_size, or val_size=0 for none."
+            )
         self.log("val_loss", (sums[0] / sums[2]).float(), prog_bar=True)
         self.log("val_mae", (sums[1] / sums[2]).float())
 
@@ -113,13 +118,13 @@ class ForecastModule(OnePackage, pl.LightningModule):
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
         if self.schedule == "constant":
             return optimizer
-        steps = int(self.trainer.estimated_stepping_batches)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=max(steps, 2))
+        steps = self._planned_steps()
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_train_start(self) -> None:
         """Stretch the cycle of a run that goes on from a checkpoint for longer than it was planned."""
-        schedule, steps = self.lr_schedulers(), max(int(self.trainer.estimated_stepping_batches), 2)
+        schedule, steps = self.lr_schedulers(), self._planned_steps()
         if isinstance(schedule, torch.optim.lr_scheduler.OneCycleLR) and schedule.total_steps != steps:
             planned = torch.optim.lr_scheduler.OneCycleLR(
                 torch.optim.AdamW(self.parameters()), self.learning_rate, total_steps=steps
@@ -127,12 +132,22 @@ class ForecastModule(OnePackage, pl.LightningModule):
             done = {name: schedule.state_dict()[name] for name in ("last_epoch", "_step_count")}
             schedule.load_state_dict({**planned.state_dict(), **done})
 
+    def _planned_steps(self) -> int:
+        """Optimizer steps of the whole run; raises ConfigError when they are not known beforehand."""
+        steps = self.trainer.estimated_stepping_batches
+        if not math.isfinite(steps):
+            raise ConfigError("schedule='one_cycle' needs max_epochs or max_steps; without them use 'constant'.")
+        return max(int(steps), 2)
+
     def _stop_not_finite(self, output: Output, batch: Batch) -> None:
         each = heads.window_losses(output, batch, self.loss, self.network.spec.quantiles)
         guilty = batch.series[~torch.isfinite(each)].unique().tolist()
         panel = getattr(getattr(self.trainer, "datamodule", None), "panel", None)
         names = [panel.name(s) if panel is not None else f"number {s}" for s in guilty]
-        where = f"series {listed(names)}" if names else "no single window (the sum over the batch overflowed)"
+        single = panel is not None and panel.schema.roles.id is None
+        where = ("" if single else "series ") + listed(names)
+        if not names:
+            where = "no single window (the sum over the batch overflowed)"
         raise TrainingError(
             f"The loss is not finite at epoch {self.current_epoch}, step {self.global_step}; it comes from {where}. "
             f"Lower learning_rate (now {self.learning_rate:g}), or look for extreme values there."

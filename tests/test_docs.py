@@ -36,6 +36,10 @@ def test_the_two_commands_stand_in_the_readme():
     assert '\npip install -e ".[dev]" && pytest\n' in text
 
 
+def test_nothing_is_left_to_fill_in():
+    assert not [page.name for page in PAGES if "@@" in page.read_text(encoding="utf-8")]
+
+
 def test_every_config_of_the_readme_exists():
     names = re.findall(r"configs/[\w./]+\.yaml", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert names

@@ -144,7 +144,8 @@ def test_missing_and_unseen_values_are_mentioned_once():
 
 def test_categories_outside_the_horizon_do_not_matter():
     known = pd.concat([future(), future(4).assign(open="never").iloc[[3, 7]]])
-    extend(panel(("open",)), CONTEXT, HORIZON, known)
+    tail = extend(panel(("open",)), CONTEXT, HORIZON, known)
+    np.testing.assert_array_equal(tail.codes, extend(panel(("open",)), CONTEXT, HORIZON, future()).codes)
 
 
 def test_one_series_without_id():

@@ -114,8 +114,8 @@ def _check_time_kind(schema: Schema, rows: Rows) -> None:
 
 
 def _grid(rows: Rows, schema: Schema, step: int | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """``indptr [S + 1]`` of the regular grid, and the place of each row on it ``[n]`` (None: the rows are the "
-    "grid)."""
+    """``indptr [S + 1]`` of the regular grid, and the place of each row on it ``[n]`` (None: the rows are the
+    grid)."""
     freq = schema.freq
     straight = freq.kind in ("integer", "tick") or (freq.kind == "day" and freq.tz is None)
     if step is not None and straight and step == freq.n * (DAY if freq.kind == "day" else 1):

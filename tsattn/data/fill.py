@@ -121,8 +121,8 @@ def static_codes(coded: dict[str, np.ndarray], schema: Schema, rows: Rows) -> np
 
 
 def _one_each(column: np.ndarray, missing: np.ndarray, name: str, rows: Rows) -> np.ndarray:
-    """The one value per series of a static column ``[n]``, missing entries aside; refuses a series with two "
-    "values."""
+    """The one value per series of a static column ``[n]``, missing entries aside; refuses a series with two
+    values."""
     there = np.flatnonzero(~missing)
     empty = np.full(len(rows.first), np.nan if column.dtype.kind == "f" else 0, dtype=column.dtype)
     if not len(there):

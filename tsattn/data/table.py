@@ -1,4 +1,4 @@
-"""Any table -> Arrow columns. Nothing else in tsattn knows a dataframe library.
+"""Any table -> Arrow columns. Nothing else in tsattn reads a dataframe.
 
 ``read_columns`` takes a pandas, polars or Arrow table (anything narwhals reads), or the path of a CSV file, a Parquet
 file or a folder of Parquet files, and returns the wanted columns as Arrow arrays. ``data/columns.py`` and

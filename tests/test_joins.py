@@ -1,0 +1,201 @@
+"""Where the pieces join: what one part promises and the next relies on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+
+import tsattn
+from tests.conftest import QUICK, make_waves
+from tsattn.errors import ConfigError, DataError
+from tsattn.models import MODELS
+from tsattn.training.run import quiet_lightning
+
+
+def forecaster(model="nlinear", **changes):
+    return tsattn.Forecaster(model, **{"horizon": 6, "context": 48, "training": QUICK, **changes})
+
+
+CASES = [(name, {}) for name in sorted(MODELS)] + [("dlinear", {"instance_norm": False}), ("lucid", {"summary": False})]
+
+
+@pytest.mark.parametrize(("model", "options"), CASES, ids=lambda value: str(value))
+def test_the_unit_of_the_loss_is_not_read_by_any_network(model, options):
+    """``scale`` is known when training and absent when forecasting a new series: no forecast may depend on it."""
+    data = tsattn.ForecastDataModule(make_waves(), horizon=6, context=48, quantiles=[0.1, 0.9])
+    network = tsattn.build(model, data.spec, **options).eval()
+    batch = next(iter(data.val_dataloader())).without_future()
+    other = replace(batch, scale=batch.scale * 1000)
+    assert torch.equal(network(batch).point, network(other).point)
+    assert torch.equal(network(batch).quantiles, network(other).quantiles)
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_later_rows_change_no_forecast(model):
+    """Poison everything from an origin on: forecasts from it stay bit-identical, through the public face."""
+    table = make_waves()
+    cut = table["ds"].iloc[280]
+    poisoned = table.assign(y=table["y"].where(table["ds"] < cut, 1e6))
+    fitted = forecaster(model).fit(table[table["ds"] < cut])
+    clean, dirty = (fitted.backtest(t, windows=1, step=1, refit="never") for t in (table.iloc[:], poisoned))
+    before = fitted.predict(table[table["ds"] < cut]).windows.point
+    np.testing.assert_array_equal(before, fitted.predict(poisoned[poisoned["ds"] < cut]).windows.point)
+    first = fitted.backtest(table[table["ds"] < cut + pd.Timedelta("6h")], windows=1).windows.point
+    again = fitted.backtest(poisoned[poisoned["ds"] < cut + pd.Timedelta("6h")], windows=1).windows.point
+    np.testing.assert_array_equal(first, again)
+    assert clean.windows.point.shape == dirty.windows.point.shape
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+def test_company_and_order_change_no_forecast(model):
+    table = make_waves()
+    fitted = forecaster(model).fit(table)
+    together = fitted.predict(table.sample(frac=1, random_state=0)).windows.point
+    for number in range(3):
+        alone = fitted.predict(table[table["unique_id"] == f"s{number}"]).windows.point
+        np.testing.assert_allclose(alone[0], together[number], rtol=1e-5)
+
+
+def test_resume_in_the_middle_of_an_epoch_is_no_interruption(tmp_path):
+    """A run that goes on from a checkpoint ends with the weights of a run that was never stopped."""
+
+    def pieces():
+        data = tsattn.ForecastDataModule(make_waves(), horizon=6, context=48, seed=3)
+        torch.manual_seed(0)
+        return tsattn.ForecastModule(tsattn.build("nlinear", data.spec), learning_rate=1e-2), data
+
+    def trainer(callbacks=(), **settings):
+        plain = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+        return pl.Trainer(**plain, max_epochs=3, callbacks=list(callbacks), num_sanity_val_steps=0, **settings)
+
+    class Stop(pl.Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, index):
+            if trainer.global_step == 9:  # the third batch of the second epoch
+                raise ZeroDivisionError
+
+    with quiet_lightning():
+        whole, data = pieces()
+        trainer(enable_checkpointing=False).fit(whole, data)
+        keep = ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1, filename="{step}")
+        with pytest.raises(ZeroDivisionError):
+            trainer([Stop(), keep]).fit(*pieces())
+        resumed, data = pieces()
+        trainer(enable_checkpointing=False).fit(resumed, data, ckpt_path=str(tmp_path / "step=8.ckpt"))
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_a_data_module_used_twice_trains_the_same():
+    data = tsattn.ForecastDataModule(make_waves(), horizon=6, context=48)
+    ends = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        module = tsattn.ForecastModule(tsattn.build("nlinear", data.spec))
+        with quiet_lightning():
+            runner = pl.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False)
+            runner.fit(module, data)
+        ends.append(module.network.map.weight.detach().clone())
+    assert torch.equal(*ends)
+
+
+def test_a_failed_fit_leaves_the_forecaster_as_it_was():
+    table = make_waves()
+    model = forecaster("lucid")
+    with pytest.raises(ConfigError):
+        model.set_params(options={"heads": 0}).fit(table)
+    with pytest.raises(tsattn.TsattnError, match="not fitted"):
+        model.predict()
+    before = model.set_params(options=None).fit(table).predict().windows.point
+    with pytest.raises(ConfigError):
+        model.set_params(options={"heads": 0}).fit(table)
+    np.testing.assert_array_equal(model.predict().windows.point, before)
+
+
+def test_set_params_after_fit_does_not_touch_what_was_fitted():
+    model = forecaster().fit(make_waves())
+    assert model.set_params(horizon=3).predict().windows.point.shape == (3, 6, 1)
+
+
+def test_rows_kept_for_the_future_are_no_validation():
+    """A table that ends in rows without a target (future values of known columns) is cut before them."""
+    table = make_waves()
+    table["y"] = table["y"].where(table["ds"] < table["ds"].iloc[260])
+    model = forecaster("lucid", known=["price"], training={"epochs": 2, "verbose": False}).fit(table)
+    assert model.summary_.best_val_loss is not None
+    assert model.summary_.epochs == 2
+
+
+def test_levels_in_any_order_are_sorted_everywhere():
+    data = tsattn.ForecastDataModule(make_waves(), horizon=6, context=48, quantiles=(0.9, 0.5, 0.1))
+    assert data.spec.quantiles == (0.1, 0.5, 0.9)
+    with pytest.raises(ConfigError, match="more than once"):
+        _ = tsattn.ForecastDataModule(make_waves(), horizon=6, context=48, quantiles=(0.5, 0.5)).spec
+    with pytest.raises(ConfigError, match="horizon must be a whole number of at least 1, found 0"):
+        tsattn.InputSpec(horizon=0, context=3)
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "16-true", "64-true", "fp8"])
+def test_precisions_that_would_cost_exactness_are_refused(precision):
+    with pytest.raises(ConfigError, match=r"Unknown training\.precision"):
+        forecaster(training={"precision": precision}).fit(make_waves())
+
+
+def test_mixed_precision_trains_and_stays_exact():
+    model = forecaster("lucid", training={**QUICK, "precision": "bf16-mixed"}).fit(make_waves())
+    forecast = model.predict(attention=True)
+    parts = forecast.contributions
+    total = parts["history"].sum(-1) + parts["past"].sum((-1, -2)) + parts["known"] + parts["level"]
+    np.testing.assert_allclose(total.transpose(0, 2, 1), forecast.windows.point, rtol=1e-5)
+
+
+def test_every_observed_truth_is_scored_for_model_and_baselines_alike():
+    table = make_waves()
+    table["z"] = table["y"].where(table.groupby("unique_id").cumcount() >= 290)  # nothing to read before most origins
+    result = forecaster(target=["y", "z"]).backtest(table, windows=2)
+    expected = int(table.groupby("unique_id").tail(12)[["y", "z"]].notna().sum().sum())
+    for windows in (result.windows, *result.baselines.values()):
+        assert int((~np.isnan(windows.actual)).sum()) == expected
+
+
+def test_a_category_no_training_window_has_stays_unknown():
+    table = make_waves()
+    late = table.groupby("unique_id").cumcount() >= 280  # inside the validation part
+    table["mood"] = np.where(late, "new", "old")
+    model = forecaster("lucid", past=["mood"], training={"epochs": 3, "verbose": False}).fit(table)
+    unknown, new, old = model.network_.past_vector.embeddings[0].weight.detach()
+    assert model.schema_.categories["mood"] == ("new", "old")
+    assert torch.equal(new, unknown)
+    assert not torch.equal(old, unknown)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"windows": 0}, "windows must be a whole number of at least 1, found 0"),
+        ({"windows": 2.5}, "windows must be a whole number"),
+        ({"windows": 2, "step": 0}, "step must be a whole number of at least 1, found 0"),
+        ({"windows": 2, "refit": 1}, "refit must be True, False or 'never', found 1"),
+    ],
+)
+def test_backtest_arguments(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        forecaster("naive").backtest(make_waves(), **arguments)
+
+
+@pytest.mark.parametrize("name", ["model", "naive", "forecast", "q0.5"])
+def test_a_column_named_like_a_result_is_refused_before_training(name):
+    with pytest.raises(ConfigError, match=f"a column '{name}' of their own"):
+        forecaster(id=name).fit(make_waves().rename(columns={"unique_id": name}))
+
+
+def test_validation_without_anything_observed_says_so():
+    table = make_waves(series=1)
+    table.loc[200:298, "y"] = np.nan  # the validation part keeps one value, whose windows have nothing to read
+    with pytest.raises(DataError, match="no observed step to score"):
+        forecaster(context=12).fit(table, val_size=20)

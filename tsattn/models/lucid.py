@@ -63,7 +63,7 @@ class Lucid(Network):
         heads: int = 8,
         head_width: int = 8,
         width: int = 32,
-        dropout: float = 0.5,
+        dropout: float = 0.4,
         summary: bool = True,
     ) -> None:
         """``patch`` steps per past patch and ``horizon_patch`` per future patch (the same unless given), clipped to

@@ -19,6 +19,7 @@ BLOCKS = [
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytorch_lightning.utilities.warnings.PossibleUserWarning")
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning")  # Lightning beside a new torch
 @pytest.mark.parametrize(("page", "number", "code"), BLOCKS)
 def test_block_runs(page, number, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -158,9 +158,71 @@ def test_every_observed_truth_is_scored_for_model_and_baselines_alike():
     table = make_waves()
     table["z"] = table["y"].where(table.groupby("unique_id").cumcount() >= 290)  # nothing to read before most origins
     result = forecaster(target=["y", "z"]).backtest(table, windows=2)
-    expected = int(table.groupby("unique_id").tail(12)[["y", "z"]].notna().sum().sum())
-    for windows in (result.windows, *result.baselines.values()):
-        assert int((~np.isnan(windows.actual)).sum()) == expected
+    seen = ~np.isnan(result.windows.actual)
+    assert int(seen[..., 0].sum()) == int(table.groupby("unique_id").tail(12)["y"].notna().sum())
+    assert not seen[::2, :, 1].any()  # the older origins have nothing of z to read: no forecast, no score
+    truth = table.groupby("unique_id").tail(6)["z"].notna().to_numpy().reshape(3, 6)
+    np.testing.assert_array_equal(seen[1::2, :, 1], truth)
+    for windows in result.baselines.values():
+        np.testing.assert_array_equal(windows.actual, result.windows.actual)
+    assert result.metrics()["mae"].notna().all()
+
+
+def test_a_target_with_nothing_to_read_is_nan_and_said():
+    table = make_waves()
+    table["z"] = table["y"].where((table.groupby("unique_id").cumcount() < 240) | (table["unique_id"] != "s0"))
+    model = forecaster("nlinear", target=["y", "z"], context=24).fit(table)
+    with pytest.warns(tsattn.TsattnWarning, match="1 forecasts are NaN.*z of 's0'"):
+        point = model.predict().windows.point
+    assert np.isnan(point[0, :, 1]).all()
+    assert np.isfinite(point[0, :, 0]).all()
+    assert np.isfinite(point[1:]).all()
+
+
+def test_a_table_of_another_frequency_is_refused():
+    table = make_waves()
+    with pytest.raises(DataError, match=r"trained at frequency 'h', but no two rows .* are one step apart"):
+        forecaster("naive").fit(table).predict(table[table["ds"].dt.hour == 0])
+
+
+def test_a_model_without_ids_refuses_several_series():
+    table = make_waves()
+    model = forecaster("naive").fit(table[table["unique_id"] == "s0"].drop(columns="unique_id"))
+    with pytest.raises(DataError, match="this one has 3 ids"):
+        model.predict(table)
+
+
+def test_values_that_float32_cannot_tell_apart_are_mentioned():
+    table = make_waves(series=1)
+    with pytest.warns(tsattn.TsattnWarning, match="in float32 its values keep steps of"):
+        forecaster("naive").fit(table.assign(y=1.7e9 + np.arange(len(table))))
+
+
+def test_a_save_that_fails_leaves_the_model_that_was_there(tmp_path, monkeypatch):
+    model = forecaster().fit(make_waves())
+    model.save(tmp_path / "m")
+    monkeypatch.setattr("tsattn.artifact.json.dumps", lambda *a, **k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        model.save(tmp_path / "m")
+    monkeypatch.undo()
+    assert len(tsattn.Forecaster.load(tmp_path / "m").predict()) == 3
+
+
+def test_a_network_for_other_windows_is_refused():
+    data = tsattn.ForecastDataModule(make_waves(), horizon=6, context=48)
+    other = tsattn.ForecastDataModule(make_waves(), horizon=6, context=24)
+    module = tsattn.ForecastModule(tsattn.build("nlinear", other.spec))
+    runner = pl.Trainer(max_epochs=1, logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    with quiet_lightning(), pytest.raises(ConfigError, match=r"context 24 \(data: 48\)"):
+        runner.fit(module, data)
+
+
+def test_a_wide_table_may_have_a_series_called_y():
+    wide = pd.DataFrame({"ds": [1, 2], "y": [1.0, 2.0], "unique_id": [3.0, 4.0]})
+    long = tsattn.from_wide(wide)
+    assert list(long.columns) == ["ds", "unique_id", "y"]
+    assert list(long["unique_id"]) == ["y", "y", "unique_id", "unique_id"]
+    assert list(long["y"]) == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_category_no_training_window_has_stays_unknown():

@@ -43,7 +43,6 @@ def save(forecaster: Forecaster, path: Path, *, history: bool) -> Path:
     """Write ``forecaster`` to the folder ``path``; returns the folder."""
     if path.exists() and not path.is_dir():
         raise ArtifactError(f"{path} is a file; a model is saved to a folder.")
-    path.mkdir(parents=True, exist_ok=True)
     weights = {name: tensor.detach().cpu().numpy() for name, tensor in forecaster.network_.state_dict().items()}
     files = {"weights.safetensors": save_arrays({k: np.ascontiguousarray(v) for k, v in weights.items()})}
     panel = forecaster.history_ if history else None
@@ -63,12 +62,14 @@ def save(forecaster: Forecaster, path: Path, *, history: bool) -> Path:
         "ids": None if panel is None else _ids_to_json(panel.ids),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
+    description = json.dumps(content, indent=2, allow_nan=False, default=_plain).encode()
+    path.mkdir(parents=True, exist_ok=True)
     (path / "model.json").unlink(missing_ok=True)  # no old description beside new weights, should this be cut short
     for name, data in files.items():
         _write(path / name, data)
     if panel is None:
         (path / "history.safetensors").unlink(missing_ok=True)  # of a model saved here before
-    _write(path / "model.json", json.dumps(content, indent=2, allow_nan=False).encode())
+    _write(path / "model.json", description)
     return path
 
 

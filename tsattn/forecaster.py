@@ -21,7 +21,7 @@ from tsattn.data.split import Split, chronological
 from tsattn.data.windows import WindowSource
 from tsattn.errors import DataError, TsattnError, listed, unknown_name
 from tsattn.forecast import Forecast
-from tsattn.inference import best_device, forecast_windows
+from tsattn.inference import WindowForecasts, best_device, forecast_windows
 from tsattn.models import InputSpec, Network, build, find
 from tsattn.training.config import TrainConfig
 from tsattn.training.run import seeded, train
@@ -126,6 +126,7 @@ class Forecaster(BaseEstimator):
             contributions=attention,
             device=best_device(self._config().accelerator),
         )
+        _mention_unread(tail, windows)
         return Forecast(tail, windows, spec.quantiles, self._model_name(), skipped)
 
     def backtest(
@@ -218,6 +219,15 @@ class Forecaster(BaseEstimator):
     def _require_fit(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise UnfittedError("This forecaster is not fitted yet: call fit(table) first.")
+
+
+def _mention_unread(tail: Panel, windows: WindowForecasts) -> None:
+    """One warning for targets that are NaN in the forecast, since their context holds no observed value."""
+    row, target = np.nonzero(np.isnan(windows.point).all(axis=1))
+    if len(row):
+        names = tail.schema.roles.target
+        where = [f"{names[c]} of {tail.name(int(windows.series[w]))}" for w, c in zip(row, target, strict=True)]
+        warn(f"{len(where)} forecasts are NaN, since nothing of the target was observed before them: {listed(where)}.")
 
 
 def _usable(tail: Panel, origin: np.ndarray, context: int) -> tuple[np.ndarray, dict[Any, str]]:

@@ -7,10 +7,11 @@ tokens, ``L`` context.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tsattn.data.windows import WindowSource
 from tsattn.models.base import Axis, Network, Output
@@ -74,7 +75,8 @@ def forecast_windows(
         for start in range(0, len(series), batch_size):
             rows = slice(start, start + batch_size)
             batch = source.gather(torch.from_numpy(series[rows]), torch.from_numpy(origin[rows])).to(device)
-            parts.append(_to_memory(network(batch.without_future(), need_weights=attention), contributions))
+            output = _to_memory(network(batch.without_future(), need_weights=attention), contributions)
+            parts.append(_hide_unread(output, batch.past_observed.any(dim=1).cpu()))
             actual.append(torch.where(batch.future_observed, batch.future, torch.nan).cpu().numpy())
             if progress and sys.stderr.isatty():
                 print(
@@ -89,14 +91,23 @@ def forecast_windows(
 
 def _to_memory(output: Output, contributions: bool) -> Output:
     """The same output on the CPU, without the contributions unless they are wanted."""
-    from dataclasses import fields, replace
-
     attention = tuple(replace(record, weights=record.weights.float().cpu()) for record in output.attention)
     parts = output.contributions if contributions else None
     if parts is not None:
         parts = type(parts)(**{f.name: getattr(parts, f.name).cpu() for f in fields(parts)})
     quantiles = None if output.quantiles is None else output.quantiles.float().cpu()
     return Output(output.point.float().cpu(), quantiles, attention, parts)
+
+
+def _hide_unread(output: Output, read: Tensor) -> Output:
+    """NaN where a target had no observed past step: ``read [B, C]``. There was nothing to forecast from."""
+    if read.all():
+        return output
+    point = torch.where(read[:, None], output.point, torch.nan)
+    quantiles = output.quantiles
+    if quantiles is not None:
+        quantiles = torch.where(read[:, None, :, None], quantiles, torch.nan)
+    return replace(output, point=point, quantiles=quantiles)
 
 
 def _joined(parts: list[Output], series: np.ndarray, origin: np.ndarray, actual: list[np.ndarray]) -> WindowForecasts:

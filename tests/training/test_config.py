@@ -14,7 +14,7 @@ from tsattn.training.run import _length
     [
         ({"epochs": 0}, "training.epochs must be above 0, found 0"),
         ({"batch_size": -1}, "training.batch_size must be above 0"),
-        ({"learning_rate": float("nan")}, "training.learning_rate must be above 0"),
+        ({"learning_rate": float("nan")}, "training.learning_rate must be a finite number"),
         ({"clip": -1}, "training.clip must not be negative"),
         ({"schedule": "one_cycl"}, "Unknown training.schedule 'one_cycl'. Did you mean 'one_cycle'"),
         ({"loss": "rmse"}, "Unknown training.loss 'rmse'"),

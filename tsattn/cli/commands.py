@@ -31,8 +31,7 @@ def fit(
         val_size: Steps (or fraction) of each series held out for early stopping; 0 none; unset a tenth.
         data_dir: Folder with the files of named data sets.
     """
-    if Path(out).exists() and not Path(out).is_dir():
-        raise ConfigError(f"--out {out} is a file; a model is saved to a folder.")
+    _make_folder(Path(out))  # before the training: a place that cannot be written must not cost its result
     try:
         forecaster.fit(read_table(data, data_dir), val_size=val_size)
     except KeyboardInterrupt:
@@ -73,6 +72,7 @@ def predict(
     )
     write_table(forecast.to_frame(), out)
     if plot:
+        _make_folder(Path(plot).parent)
         forecast.plot().savefig(plot)
     if attention:
         write_table(forecast.attention.to_frame(), attention)
@@ -148,11 +148,19 @@ def read_table(data: str, data_dir: str | None = None) -> Any:
 
 def write_table(frame: pd.DataFrame, path: str) -> None:
     """CSV or Parquet by the ending of ``path``."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    _make_folder(Path(path).parent)
     if Path(path).suffix == ".csv":
         frame.to_csv(path, index=False)
     else:
         frame.to_parquet(path, index=False)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder; raises ConfigError when that is not possible."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"Cannot write to {str(folder)!r}: {error.strerror}.") from None
 
 
 def _check_ending(path: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from tsattn.data.calendar import Frequency, calendar_features, infer_frequency
 from tsattn.data.columns import category_values, is_category, warn
@@ -35,6 +36,8 @@ def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | 
     """
     if schema is None and roles.id == DEFAULT_ID and DEFAULT_ID not in column_names(table):
         roles = replace(roles, id=None)  # a single series needs no id column
+    if schema is not None and roles.id is None and DEFAULT_ID in column_names(table):
+        _refuse_ids(table)
     columns = read_columns(table, roles.columns())
     rows = read_rows(columns, roles, training=schema is None)
     step = rows.constant_step()
@@ -42,7 +45,7 @@ def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | 
     if schema is None:
         schema, met = _schema(columns, rows, freq, step)
     _check_time_kind(schema, rows)
-    indptr, place = _grid(rows, schema, step)
+    indptr, place = _grid(rows, schema, step, training)
     if training:
         _mention_sparse(rows, schema, int(indptr[-1]))
     coded = coded_columns(columns, schema, met)
@@ -113,7 +116,7 @@ def _check_time_kind(schema: Schema, rows: Rows) -> None:
         )
 
 
-def _grid(rows: Rows, schema: Schema, step: int | None) -> tuple[np.ndarray, np.ndarray | None]:
+def _grid(rows: Rows, schema: Schema, step: int | None, training: bool) -> tuple[np.ndarray, np.ndarray | None]:
     """``indptr [S + 1]`` of the regular grid, and the place of each row on it ``[n]`` (None: the rows are the
     grid)."""
     freq = schema.freq
@@ -121,6 +124,8 @@ def _grid(rows: Rows, schema: Schema, step: int | None) -> tuple[np.ndarray, np.
     if step is not None and straight and step == freq.n * (DAY if freq.kind == "day" else 1):
         return np.append(rows.first, len(rows)), None
     steps = _steps(rows, schema)
+    if not training:
+        _refuse_coarser(rows, schema, steps)
     indptr = np.concatenate([[0], np.cumsum(steps[rows.last] + 1)])
     _check_growth(rows, steps, int(indptr[-1]))
     if indptr[-1] == len(rows):
@@ -172,6 +177,27 @@ def _widest_gap(rows: Rows, steps: np.ndarray) -> str:
         f"The largest gap, {int(jump[worst])} steps, is in {rows.name(rows.codes[worst])} from {rows.when(worst)} to "
         f"{rows.when(worst + 1)}."
     )
+
+
+def _refuse_ids(table: Any) -> None:
+    """A model of one series without ids cannot read several: they would be glued together."""
+    ids = pc.unique(read_columns(table, [DEFAULT_ID])[DEFAULT_ID])
+    if len(ids) > 1:
+        raise DataError(
+            f"The training table was one series without an id column; this one has {len(ids)} ids in {DEFAULT_ID!r}. "
+            f"Forecast them one at a time, or fit on a table with ids."
+        )
+
+
+def _refuse_coarser(rows: Rows, schema: Schema, steps: np.ndarray) -> None:
+    """A table of a coarser frequency lies on the grid, too, but its forecasts would come a step too early."""
+    same = rows.codes[1:] == rows.codes[:-1]
+    gaps = np.diff(steps)[same]
+    if len(gaps) >= 2 and gaps.min() > 1:
+        raise DataError(
+            f"The model was trained at frequency {schema.freq.alias!r}, but no two rows of this table (time column "
+            f"{rows.roles.time!r}) are one step apart: the closest are {int(gaps.min())}. Resample it first."
+        )
 
 
 def _check_growth(rows: Rows, steps: np.ndarray, grid: int) -> None:

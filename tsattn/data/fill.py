@@ -25,6 +25,7 @@ def float32_values(array: pa.Array, name: str, role: str, rows: Rows | None = No
         values = column.astype(np.float32, copy=False)
     wrong = np.isinf(values)
     if not wrong.any():
+        _mention_rounding(column, name, role)
         return values
     bad = np.flatnonzero(wrong)
     infinite = int(np.isinf(column[bad]).sum())
@@ -36,6 +37,19 @@ def float32_values(array: pa.Array, name: str, role: str, rows: Rows | None = No
         f"{float(column[bad[0]])!r}: {where}). Numbers must stay within +-{np.finfo(np.float32).max:.3g}: replace "
         f"them, for example by NaN for 'not observed', or change the unit."
     )
+
+
+def _mention_rounding(column: np.ndarray, name: str, role: str) -> None:
+    """Warn when float32, seven digits, cannot tell the values of a column apart."""
+    if column.dtype != np.float64 or not len(column) or np.isnan(column).all():
+        return
+    low, high = float(np.nanmin(column)), float(np.nanmax(column))
+    step = max(abs(low), abs(high)) * float(np.finfo(np.float32).eps)
+    if low < high and step > 0.01 * (high - low):
+        warn(
+            f"The {role} column {name!r} lies between {low:.9g} and {high:.9g}: in float32 its values keep steps of "
+            f"{step:.2g}. Subtract a constant from the column, or take differences."
+        )
 
 
 def coded_columns(columns: Columns, schema: Schema, known: dict[str, Coded] | None) -> dict[str, np.ndarray]:

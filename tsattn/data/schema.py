@@ -13,6 +13,8 @@ from tsattn.errors import ConfigError, DataError, listed, unknown_name
 
 CALENDAR = "calendar."
 RESERVED = {"target", "forecast", "origin", "step", "actual", "model", "naive", "seasonal_naive", "horizon"}
+RESERVED |= {"mae", "mse", "rmse", "smape", "mase", "rmsse", "weighted_quantile_loss"}
+_RESERVED_FORMS = re.compile(r"(q|quantile_loss_)0?\.\d+|coverage_[\d.]+")
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Roles:
             if name not in CALENDAR_FEATURES:
                 raise unknown_name("calendar feature", CALENDAR + name, [CALENDAR + n for n in CALENDAR_FEATURES])
         for column in (id, time):
-            if column in RESERVED or re.fullmatch(r"q0?\.\d+", str(column)):
+            if column in RESERVED or _RESERVED_FORMS.fullmatch(str(column)):
                 raise ConfigError(f"Tables of results have a column {column!r} of their own: rename it in your table.")
         seen: dict[str, str] = {}
         for role in ("id", "time", "target", "known", "past", "static"):

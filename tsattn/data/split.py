@@ -132,5 +132,6 @@ def last_origins(panel: Panel, horizon: int, windows: int, step: int) -> np.ndar
 
     The newest is scored on the last ``horizon`` steps. Origins before step 1 are not possible and stay below 1.
     """
+    windows = min(windows, int(panel.lengths.max()) // step + 1)  # older origins lie before every series
     back = np.arange(windows - 1, -1, -1) * step
     return panel.lengths[None, :] - horizon - back[:, None]

@@ -80,8 +80,11 @@ def from_wide(
         raise DataError(_missing_columns(missing, names, table))
     if not series:
         raise DataError(f"No series in the table: it has no column but {time!r}. Pass one column per series.")
-    frame = _open(table, [time, *series])
-    return frame.unpivot(on=series, index=[time], variable_name=id, value_name=target).to_native()
+    if len({time, id, target}) < 3:
+        raise DataError(f"time, id and target must differ; found {time!r}, {id!r} and {target!r}.")
+    # Named apart first: a series may itself be called like the new columns.
+    frame = _open(table, [time, *series]).unpivot(on=series, index=[time], variable_name="\0id", value_name="\0y")
+    return frame.rename({"\0id": id, "\0y": target}).to_native()
 
 
 def _open(table: Any, wanted: list[str]) -> nw.DataFrame[Any]:

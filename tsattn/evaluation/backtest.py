@@ -160,7 +160,12 @@ def run_backtest(
     else:
         models = [_fresh(forecaster, panel, start)]
     forecasts = _roll(models, panel, origins, keep, attention)
-    baselines = {name: _baseline(name, forecaster, models[0], panel, forecasts) for name in BASELINES}
+    # Scored where the model could forecast, and the baselines on exactly the same steps.
+    scored = np.where(np.isnan(forecasts.point), np.nan, forecasts.actual)
+    forecasts = replace(forecasts, actual=scored)
+    baselines = {
+        name: replace(_baseline(name, forecaster, models[0], panel, forecasts), actual=scored) for name in BASELINES
+    }
     times = [format_time(m.trained_until_, panel.schema.tz, integer=panel.schema.integer_time) for m in models]
     return Backtest(
         panel=panel,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -50,6 +51,14 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
+        for name in ("epochs", "batch_size", "patience", "num_nodes"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+                raise ConfigError(f"training.{name} must be a whole number, found {value!r}.")
+        for name in ("learning_rate", "weight_decay", "clip"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise ConfigError(f"training.{name} must be a finite number, found {value!r}.")
         positive = {"batch_size": self.batch_size, "learning_rate": self.learning_rate, "num_nodes": self.num_nodes}
         if self.epochs is not None:
             positive["epochs"] = self.epochs

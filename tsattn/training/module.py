@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any, Literal
 
 import pytorch_lightning as pl
@@ -69,6 +70,13 @@ class ForecastModule(OnePackage, pl.LightningModule):
             name, options = self._plan
             self._use(build(name, data.spec, **options))
             self._plan = None
+        spec = getattr(getattr(self.trainer, "datamodule", None), "spec", None)
+        if spec is not None:
+            mine = {**asdict(self.network.spec), "season": None, "quantiles": None}
+            given = {**asdict(spec), "season": None, "quantiles": None}
+            wrong = [f"{name} {mine[name]} (data: {given[name]})" for name in mine if mine[name] != given[name]]
+            if wrong:
+                raise ConfigError(f"The network was built for other windows than the data module's: {listed(wrong)}.")
 
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """The forecast of a batch; the network never sees its future."""

@@ -68,7 +68,8 @@ class Lucid(Network):
     ) -> None:
         """``patch`` steps per past patch and ``horizon_patch`` per future patch (the same unless given), clipped to
         the window; ``heads`` of ``head_width``; ``width`` of a patch's embedding; ``dropout`` on keys and on the
-        summary, never on values; ``summary``: queries also read a pooled summary of the window (for lags that depend on it).
+        summary, never on values; ``summary``: queries also read a pooled summary of the window (for lags that
+        depend on it).
         """
         super().__init__(spec)
         horizon_patch = patch if horizon_patch is None else horizon_patch

@@ -13,7 +13,7 @@ from tsattn.attention.masks import seen_patches
 
 def test_hand_numbers():
     query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[math.log(2.0), 5.0], [0.0, -3.0]])
-    torch.testing.assert_close(attention_weights(query, key, scale=1.0), torch.tensor([[2 / 3, 1 / 3]]))
+    torch.testing.assert_close(attention_weights(query, key, score="dot"), torch.tensor([[2 / 3, 1 / 3]]))
     halved = attention_weights(query, key)  # scores divided by sqrt(2)
     ratio = math.exp(math.log(2.0) / math.sqrt(2.0))
     torch.testing.assert_close(halved, torch.tensor([[ratio / (1 + ratio), 1 / (1 + ratio)]]))

@@ -1,39 +1,181 @@
-"""The attention kernel: weights as a pure function; nothing is kept on a module.
+"""The attention kernel: pure functions; nothing is kept on a module.
 
-Legend: ``J`` query tokens, ``I`` key tokens, ``D`` width of a head; ``...`` batch, target and head dimensions.
+Legend: ``J`` query tokens, ``I`` key tokens, ``D`` width of queries and keys, ``V`` width of values, ``R`` query rows
+asked for; ``...`` batch dimensions, the last of which is the head where there are several.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from tsattn.layers.norm import full_precision
+from tsattn.attention.normalisers import NORMALISERS, normalise_scores
+from tsattn.attention.scores import PLAIN_SCORES, Score
+from tsattn.errors import ConfigError, unknown_name
+
+AnyScore: TypeAlias = str | Score | Callable[[Tensor, Tensor], Tensor]
+_CHUNK = 1 << 22  # weights computed at once when some are asked for: 16 MB
+
+
+class Attended(NamedTuple):
+    """What was read, and where it was read when that was asked for."""
+
+    output: Tensor  # [..., J, V]
+    weights: Tensor | None = None  # [..., R, I] float32, before dropout
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    score: AnyScore = "scaled_dot",
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    normaliser: str = "softmax",
+    dropout: float = 0.0,
+    weights: bool | Tensor = False,
+    grad: bool = False,
+) -> Attended:
+    """Read ``value`` where ``key`` matches ``query``: ``normaliser(score(query, key) + bias) @ value``.
+
+    The output is the same number for number whether weights are asked for or not. Dot-product scores with a softmax go
+    through torch's fused kernel, which never holds ``J * I`` numbers; the others form the weights.
+
+    Args:
+        query: ``[..., J, D]``.
+        key: ``[..., I, D]``, or another width where the score allows it.
+        value: ``[..., I, V]``. Batch dimensions of the three broadcast.
+        score: "dot", "scaled_dot", a ``Score``, or a function of query and key.
+        mask: Bool, True = may attend, broadcastable to ``[..., J, I]``. A query that may attend nothing reads zeros.
+        bias: Added to the scores, broadcastable to ``[..., J, I]``.
+        normaliser: "softmax", "sparsemax" or "entmax15".
+        dropout: Probability with which a weight is dropped. There is no hidden mode: pass 0 outside training.
+        weights: True for the weights of all queries, or an int64 tensor ``[R]`` with the numbers of some of them.
+            They cost ``R * I`` numbers per head and batch entry, and little more while they are made.
+        grad: Whether the returned weights carry a gradient.
+
+    Returns:
+        Output ``[..., J, V]`` and weights ``[..., R, I]``: float32, before dropout, rows sum to 1; masked weights are
+        exactly 0.
+
+    Raises:
+        ConfigError: an unknown score or normaliser, a mask that is not boolean.
+    """
+    _check(score, mask, normaliser)
+    factors = _factors(score, query, key) if normaliser == "softmax" else None
+    if factors is not None:
+        output = _fused(*factors, value, mask, bias, dropout)
+        if weights is False:
+            return Attended(output)
+        rows = torch.arange(query.shape[-2], device=query.device) if weights is True else weights
+        with torch.set_grad_enabled(grad and torch.is_grad_enabled()):
+            return Attended(output, _some_rows(query, key, rows, score, mask, bias))
+    formed = attention_weights(query, key, score=score, mask=mask, bias=bias, normaliser=normaliser)
+    output = functional.dropout(formed, dropout).to(value.dtype) @ value
+    if weights is False:
+        return Attended(output)
+    rows_asked = formed if weights is True else formed.index_select(-2, weights)
+    return Attended(output, rows_asked if grad else rows_asked.detach())
 
 
 def attention_weights(
     query: Tensor,
     key: Tensor,
     *,
+    score: AnyScore = "scaled_dot",
     mask: Tensor | None = None,
     bias: Tensor | None = None,
-    scale: float | None = None,
+    normaliser: str = "softmax",
 ) -> Tensor:
-    """Scaled dot-product attention weights, ``softmax(query . key * scale + bias)`` over the keys.
+    """The weights alone, with their gradient: ``normaliser(score(query, key) + bias)``.
 
     ``query [..., J, D]``, ``key [..., I, D]``, ``mask`` (bool, True = may attend) and ``bias`` broadcastable to
-    ``[..., J, I]``; ``scale`` is ``1 / sqrt(D)`` unless given -> ``[..., J, I]`` float32. Every row sums to 1; a
-    masked weight is exactly 0, and so is a whole row in which nothing may be attended (never NaN, nor its gradient).
-    Vaswani et al., "Attention is all you need", 2017, equation 1.
+    ``[..., J, I]`` -> ``[..., J, I]`` float32. Every row sums to 1; a masked weight is exactly 0, and so is a whole row
+    in which nothing may be attended (never NaN, nor its gradient). Raises ConfigError as ``attend``.
     """
-    scale = query.shape[-1] ** -0.5 if scale is None else scale
-    # scaled before the product, so that half precision does not overflow; softmax in float32
-    scores = full_precision((query * scale) @ key.transpose(-2, -1))  # [..., J, I]
+    _check(score, mask, normaliser)
+    scores = (PLAIN_SCORES[score] if isinstance(score, str) else score)(query, key)
+    return normalise_scores(scores if bias is None else scores + bias, mask, normaliser)
+
+
+def _check(score: AnyScore, mask: Tensor | None, normaliser: str) -> None:
+    if isinstance(score, str) and score not in PLAIN_SCORES:
+        raise unknown_name("score without parameters", score, PLAIN_SCORES)
+    if normaliser not in NORMALISERS:
+        raise unknown_name("normaliser", normaliser, NORMALISERS)
+    if mask is not None and mask.dtype != torch.bool:
+        raise ConfigError(
+            f"A mask is boolean, True where a query may attend; found {mask.dtype}. Numbers to be added to the scores "
+            f"are a bias."
+        )
+
+
+def _factors(score: AnyScore, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, float] | None:
+    """``(q', k', scale)`` with ``score = q' . k' * scale``; None for a score that is no dot product."""
+    if score == "scaled_dot":
+        return query, key, query.shape[-1] ** -0.5
+    if score == "dot":
+        return query, key, 1.0
+    sides = score.factors(query, key) if isinstance(score, Score) else None
+    return None if sides is None else (*sides, 1.0)
+
+
+def _fused(
+    query: Tensor, key: Tensor, scale: float, value: Tensor, mask: Tensor | None, bias: Tensor | None, dropout: float
+) -> Tensor:
+    """Softmax attention by torch's fused kernel: ``[..., J, V]``."""
+    parts = [part for part in (query, key, value, mask, bias) if part is not None]
+    lead = torch.broadcast_shapes(*(part.shape[:-2] for part in parts))
+    blind = None
+    if mask is not None:
+        blind = ~mask.any(dim=-1, keepdim=True)
+        mask = mask | blind  # what the kernel makes of an empty row depends on the version of torch
     if bias is not None:
-        scores = scores + bias
-    if mask is None:
-        return scores.softmax(dim=-1)
-    blocked = ~mask
-    # The lowest finite number, not -inf: a row of -inf would be NaN, and so would the gradient of the whole batch.
-    weights = scores.masked_fill(blocked, torch.finfo(scores.dtype).min).softmax(dim=-1)
-    return weights.masked_fill(blocked, 0.0)
+        bias = bias.to(query.dtype)
+        mask = bias if mask is None else torch.where(mask, bias, bias.new_tensor(-torch.inf))
+    query, key, value = (_four(part.expand(*lead, *part.shape[-2:]), lead) for part in (query, key, value))
+    joined = None if mask is None else _four(mask, lead)
+    output = functional.scaled_dot_product_attention(query, key, value, joined, dropout, scale=scale)
+    output = output.reshape(*lead, *output.shape[-2:])
+    return output if blind is None else output.masked_fill(blind, 0.0)
+
+
+def _four(part: Tensor, lead: torch.Size) -> Tensor:
+    """``[..., X, Y] -> [B, N, X, Y]``, the shape the fused kernels know; a head dimension of 1 stays 1."""
+    shape = (1,) * (len(lead) + 2 - part.dim()) + tuple(part.shape)
+    outer, head = tuple(lead[:-1]), shape[len(lead) - 1 : len(lead)] or (1,)
+    expanded = part.reshape(shape).expand(*outer, *(head if lead else ()), *shape[-2:])
+    return expanded.reshape(-1, *head, *shape[-2:])
+
+
+def _some_rows(
+    query: Tensor, key: Tensor, rows: Tensor, score: AnyScore, mask: Tensor | None, bias: Tensor | None
+) -> Tensor:
+    """Softmax weights ``[..., R, I]`` of the query rows ``rows [R]``, some at a time."""
+    others = [part.shape[:-2] for part in (query, key, mask, bias) if part is not None]
+    row = torch.broadcast_shapes(*others).numel() * key.shape[-2]  # numbers in one row of every head and window
+    return torch.cat(
+        [
+            attention_weights(
+                query.index_select(-2, some),
+                key,
+                score=score,
+                mask=_rows_of(mask, some),
+                bias=_rows_of(bias, some),
+            )
+            for some in rows.split(max(1, _CHUNK // max(row, 1)))
+        ],
+        dim=-2,
+    )
+
+
+def _rows_of(part: Tensor | None, rows: Tensor) -> Tensor | None:
+    """The rows of a mask or bias, which may be the same for all queries."""
+    if part is None or part.dim() < 2 or part.shape[-2] == 1:
+        return part
+    return part.index_select(-2, rows)

@@ -74,8 +74,10 @@ class AttentionMap:
                 f"The attention of layer {record.layer!r} is {record.query.kind} x {record.key.kind}: it has no map "
                 f"from forecast steps to past steps."
             )
-        weights = record.weights[self.position(window), self._target(target)]  # [N, J, I]
-        spread = _overlap(record.key, self.length) * self.observed(window, target)  # [I, L]
+        target = self._target(target)
+        shared = record.weights.shape[1] < len(self.panel.schema.roles.target)  # one attention for all targets
+        weights = record.weights[self.position(window), 0 if shared else target]  # [N, J, I]
+        spread = _overlap(record.key, self.length) * self._read(window, None if shared else target)  # [I, L]
         spread = spread / np.maximum(spread.sum(axis=1, keepdims=True), 1)
         asks = _overlap(record.query, self.windows.point.shape[1])  # [J, H]; horizon tokens do not overlap
         return (weights @ spread)[:, asks.argmax(axis=0)] * asks.max(axis=0)[:, None]
@@ -83,6 +85,12 @@ class AttentionMap:
     def observed(self, window: int, target: int = 0) -> np.ndarray:
         """Which of the ``L`` steps before the origin were observed, bool ``[L]``."""
         return ~np.isnan(self.history(window, target))
+
+    def _read(self, window: int, target: int | None) -> np.ndarray:
+        """Which past steps were observed, bool ``[L]``; of any target when ``target`` is None."""
+        if target is not None:
+            return self.observed(window, target)
+        return np.any([self.observed(window, t) for t in range(len(self.panel.schema.roles.target))], axis=0)
 
     def history(self, window: int, target: int = 0) -> np.ndarray:
         """The ``L`` values before the origin, float32, NaN where unobserved or before the series began."""

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from tsattn.errors import ConfigError, unknown_name
-from tsattn.models.base import AttentionRecord, Axis, Contributions, InputSpec, Network, Output
+from tsattn.models.base import AttentionRecord, Axis, Contributions, InputSpec, Network, Output, TokenContributions
 from tsattn.models.linear import DLinear, NLinear
 from tsattn.models.lucid import Lucid
 from tsattn.models.naive import Naive, SeasonalNaive
@@ -27,6 +27,7 @@ __all__ = [
     "InputSpec",
     "Network",
     "Output",
+    "TokenContributions",
     "build",
     "find",
     "options_of",

@@ -85,13 +85,17 @@ class Axis:
     """What the tokens along one axis of an attention map stand for.
 
     ``start`` and ``end`` give the support of each token in steps of the window, end exclusive. Key axes count from the
-    first past step (0) to the origin (``L``); tokens of left padding may start below 0. Query axes of kind "horizon"
-    count from the first forecast step (0) to ``H``.
+    first past step (0) to the origin (``L``); tokens of left padding may start below 0. Axes of kind "horizon" count
+    from the first forecast step (0) to ``H``; as keys they are forecast steps that were read through what is known of
+    them. A token that covers no step (a null key) starts where it ends. Variables cover the whole window and have
+    ``names``: the role and the position in it, such as "target 0", "past 1", "known 0" or "static 2" (numeric columns
+    of a role first, then categorical ones).
     """
 
     kind: Literal["time", "patch", "variable", "horizon"]
     start: tuple[int, ...]
     end: tuple[int, ...]
+    names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Number of tokens."""
@@ -102,8 +106,9 @@ class Axis:
 class AttentionRecord:
     """Attention weights as the network used them (before dropout), with named axes.
 
-    ``weights`` is ``[B, C, N, J, I]``: window, target, head, query token, key token. Every row sums to 1 over the keys,
-    or to 0 where nothing could be attended. A key token without an observed step has weight exactly 0.
+    ``weights`` is ``[B, C, N, J, I]``: window, target, head, query token, key token; the second dimension is 1 where
+    all targets share one attention. Every row sums to 1 over the keys, or to 0 where nothing could be attended. A key
+    token without an observed step has weight exactly 0.
     """
 
     weights: Tensor
@@ -131,6 +136,19 @@ class Contributions:
 
 
 @dataclass(frozen=True, eq=False)
+class TokenContributions:
+    """What the last, linear layer read from each key token, signed, in data units.
+
+    ``tokens.sum(-1) + rest == point``. A token may have seen other tokens before: unlike ``Contributions`` this does
+    not say which past step a number came from.
+    """
+
+    tokens: Tensor  # [B, C, H, I]
+    rest: Tensor  # [B, C, H]: bias and level
+    key: Axis
+
+
+@dataclass(frozen=True, eq=False)
 class Output:
     """What a network returns, in data units."""
 
@@ -138,6 +156,7 @@ class Output:
     quantiles: Tensor | None = None  # [B, H, C, Q], non-decreasing along Q
     attention: tuple[AttentionRecord, ...] = ()  # empty unless asked for, or for a model without attention
     contributions: Contributions | None = None  # only when asked for, and only by models whose split is exact
+    token_contributions: TokenContributions | None = None  # only when asked for, by models with a linear last layer
 
 
 class Network(nn.Module):
@@ -161,3 +180,17 @@ class Network(nn.Module):
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """Forecast ``batch``; with ``need_weights`` also fill ``attention`` (and ``contributions`` where exact)."""
         raise NotImplementedError
+
+
+def check_sizes(**sizes: int) -> None:
+    """Raises ConfigError unless every size is a whole number of at least 1."""
+    for name, size in sizes.items():
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise ConfigError(f"{name} is a whole number of at least 1; got {size!r}.")
+
+
+def check_shares(**shares: float) -> None:
+    """Raises ConfigError unless every share (a dropout rate) is from 0 up to, but not including, 1."""
+    for name, share in shares.items():
+        if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0.0 <= share < 1.0:
+            raise ConfigError(f"{name} is a share from 0 up to, but not including, 1; got {share!r}.")

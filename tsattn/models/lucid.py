@@ -22,12 +22,20 @@ from torch.nn import functional
 from tsattn.attention.kernel import attention_weights
 from tsattn.attention.masks import seen_patches
 from tsattn.data.batch import Batch
-from tsattn.errors import ConfigError
 from tsattn.heads import QuantileSpread, spread_around
 from tsattn.layers.covariates import CovariateVector, StepEffect
 from tsattn.layers.norm import WindowScale, normalise
 from tsattn.layers.patch import count, future_support, past_support, patch_future, patch_past
-from tsattn.models.base import AttentionRecord, Axis, Contributions, InputSpec, Network, Output
+from tsattn.models.base import (
+    AttentionRecord,
+    Axis,
+    Contributions,
+    InputSpec,
+    Network,
+    Output,
+    check_shares,
+    check_sizes,
+)
 
 
 class _Inputs(NamedTuple):
@@ -73,9 +81,8 @@ class Lucid(Network):
         """
         super().__init__(spec)
         horizon_patch = patch if horizon_patch is None else horizon_patch
-        _check(patch=patch, horizon_patch=horizon_patch, heads=heads, head_width=head_width, width=width)
-        if not 0.0 <= dropout < 1.0:
-            raise ConfigError(f"dropout is a share from 0 up to, but not including, 1; got {dropout!r}.")
+        check_sizes(patch=patch, horizon_patch=horizon_patch, heads=heads, head_width=head_width, width=width)
+        check_shares(dropout=dropout)
         self.size, self.ahead = min(patch, spec.context), min(horizon_patch, spec.horizon)  # P, Q
         self.heads, self.head_width = heads, head_width
         patches, queries = count(spec.context, self.size), count(spec.horizon, self.ahead)  # I, J
@@ -245,10 +252,3 @@ def _copies(heads: int, ahead: int, size: int) -> Tensor:
     values = 0.02 * torch.randn(heads, ahead, size)
     values[:, step, step % size] += 1.0 / heads
     return values
-
-
-def _check(**sizes: int) -> None:
-    """Raises ConfigError unless every size is a whole number of at least 1."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ConfigError(f"{name} is a whole number of at least 1; got {size!r}.")

@@ -30,7 +30,7 @@ def largest_gap(horizon: int, context: int, data_dir: str | None) -> tuple[float
     with seeded(0):
         network = tsattn.build("lucid", data.spec)
     train(network, data, TrainConfig(verbose=False), 0)
-    origins, worst = protocol.test_origins(horizon), 0.0
+    origins, worst = protocol.scored(horizon), 0.0
     for first in range(0, len(origins), 64):
         series, origin = origins.locate(np.arange(first, min(first + 64, len(origins))))
         windows = forecast_windows(network, data.source, series, origin, attention=True, contributions=True)

@@ -14,13 +14,14 @@ import pytest
 from tsattn.data import catalog
 from tsattn.data.catalog import dataset_card
 from tsattn.errors import ConfigError, DataError
+from tsattn.evaluation import benchmark as benchmark_module
 from tsattn.evaluation import protocol as protocol_module
 from tsattn.evaluation import published
+from tsattn.evaluation.benchmark import benchmark
 from tsattn.evaluation.protocol import (
     PROTOCOLS,
     Protocol,
     _evaluate,
-    benchmark,
     find_protocol,
     floor_score,
     run_protocol,
@@ -103,7 +104,7 @@ def test_seasonal_naive_over_all_windows(dataset: str, season: int) -> None:
 def test_run_protocol_reads_the_file_itself(capsys: pytest.CaptureFixture[str]) -> None:
     values_of("illness")
     result = run_protocol("ILI", model="naive", horizon=24, context=36, data_dir=DATA)
-    assert result.test_windows == 170
+    assert result.scored_windows == 170
     assert len(result.seeds) == 1  # nothing to train: one run
     assert "illness 24, naive, seed 0" in capsys.readouterr().err
     text = str(result)
@@ -138,8 +139,7 @@ def test_borders_follow_the_published_rule(name: str) -> None:
 )
 def test_number_of_windows(name: str, counts: dict[int, int]) -> None:
     for horizon, windows in counts.items():
-        assert PROTOCOLS[name].windows(horizon) == windows
-        assert len(PROTOCOLS[name].test_origins(horizon)) == windows
+        assert len(PROTOCOLS[name].scored(horizon)) == windows
     assert len(PROTOCOLS["exchange"].split(96, 720).validation) == 41
     assert len(PROTOCOLS["illness"].split(36, 60).validation) == 38
 
@@ -152,12 +152,12 @@ def test_toy_equals_a_slow_loop(horizon: int, context: int, monkeypatch: pytest.
     result = _evaluate(TOY, values, "seasonal_naive", horizon, context, (0, 1), {}, None, False)
     for name, season in (("naive", 1), ("seasonal_naive", TOY.season)):
         windows, mse, mae = slow_scores(values, horizon, season)
-        assert result.test_windows == windows == TOY.test - horizon + 1
+        assert result.scored_windows == windows == TOY.test - horizon + 1
         assert (result.floors[name].mse, result.floors[name].mae) == pytest.approx((mse, mae), rel=1e-5)
 
 
 def test_parts_do_not_touch_and_contexts_reach_back() -> None:
-    split, test = TOY.split(context=20, horizon=4), TOY.test_origins(4)
+    split, test = TOY.split(context=20, horizon=4), TOY.scored(4)
     assert (split.train.first[0] - 20, split.train.last[0] + 4) == (0, TOY.train)
     assert len(split.train) == TOY.train - 20 - 4 + 1
     assert (split.validation.first[0], split.validation.last[0] + 4) == (70, 93)
@@ -184,7 +184,7 @@ def test_trained_model_mean_spread_and_json() -> None:
     assert all(r.epochs == 2 and r.parameters > 0 and r.val_mse > 0 for r in result.seeds)
     data = json.loads(json.dumps(result.to_dict()))
     assert data["training"] == training
-    assert data["test_windows"] == 28
+    assert data["scored_windows"] == 28
     assert data["protocol"]["train"] == 70
     assert "nlinear" in str(result)
     assert "best validation MSE" in str(result)
@@ -270,7 +270,8 @@ def test_command_prints_and_writes(
 ) -> None:
     result = _evaluate(TOY, toy_values(), "naive", 4, 10, (0,), {}, None, False)
     asked = {}
-    monkeypatch.setattr(protocol_module, "run_protocol", lambda name, **kw: asked.update(kw, name=name) or result)
+    monkeypatch.setattr(benchmark_module, "find_protocol", lambda name: TOY)
+    monkeypatch.setattr(benchmark_module, "run_protocol", lambda name, **kw: asked.update(kw, name=name) or result)
     out = tmp_path / "result.json"
     benchmark("toy", model="naive", horizon=4, context=10, seeds=2, out=str(out))
     assert (asked["name"], asked["horizon"], list(asked["seeds"])) == ("toy", 4, [0, 1])
@@ -283,4 +284,23 @@ def test_command_prints_and_writes(
             benchmark("toy", horizon=4, out=str(wrong))
     with pytest.raises(ConfigError, match="seeds must be at least 1"):
         benchmark("toy", horizon=4, seeds=0)
+    with pytest.raises(ConfigError, match="horizon is missing"):
+        benchmark("toy")
     assert not asked  # refused before anything is trained
+
+
+def test_the_validation_part_is_scored_without_a_look_at_the_test() -> None:
+    values = toy_values()
+    poisoned = values.copy()
+    poisoned[TOY.train + TOY.validation :] = 1e6
+    clean, blind = (
+        _evaluate(TOY, v, "nlinear", 4, 10, (0,), {}, {"epochs": 2}, False, part="validation")
+        for v in (values, poisoned)
+    )
+    assert clean.seeds[0].mse == clean.seeds[0].val_mse == blind.seeds[0].mse
+    assert clean.floors == blind.floors
+    assert clean.scored_windows == TOY.validation - 4 + 1
+    assert clean.published == ()
+    assert "20 validation windows" in str(clean)
+    with pytest.raises(ConfigError, match="Unknown part 'tests'"):
+        run_protocol("ETTh1", model="naive", horizon=96, context=1, part="tests")

@@ -24,7 +24,7 @@ COMMANDS = {
     "fit": Command("tsattn.cli.commands", "fit", "train a model on a table and save it"),
     "predict": Command("tsattn.cli.commands", "predict", "forecast with a saved model"),
     "backtest": Command("tsattn.cli.commands", "backtest", "score a model on rolling origins, beside the baselines"),
-    "benchmark": Command("tsattn.evaluation.protocol", "benchmark", "score a model under a published protocol"),
+    "benchmark": Command("tsattn.evaluation.benchmark", "benchmark", "score a model under a published protocol"),
     "datasets": Command("tsattn.cli.commands", "datasets", "list the data sets known by name"),
 }
 

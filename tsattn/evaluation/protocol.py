@@ -16,13 +16,11 @@ Legend: ``R`` rows, ``C`` channels, ``L`` context, ``H`` horizon.
 from __future__ import annotations
 
 import datetime
-import json
 import os
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,21 +57,17 @@ class Protocol:
     season: int  # steps, for the seasonal naive floor
     horizons: tuple[int, ...]  # published ones, in steps
 
-    def windows(self, horizon: int) -> int:
-        """Test windows, whatever the context is."""
-        return self.test - horizon + 1
-
     def split(self, context: int, horizon: int) -> Split:
         """Origins of the training windows (full context inside the training rows) and of the validation windows."""
-        border = self.train + self.validation
         training = Origins(np.array([context]), np.array([self.train - horizon]))
-        validation = Origins(np.array([self.train]), np.array([border - horizon]))
-        return Split(training, validation, np.array([self.train]))
+        return Split(training, self.scored(horizon, "validation"), np.array([self.train]))
 
-    def test_origins(self, horizon: int) -> Origins:
-        """Origins of every test window, one step apart."""
-        first = self.train + self.validation
-        return Origins(np.array([first]), np.array([first + self.test - horizon]))
+    def scored(self, horizon: int, part: str = "test") -> Origins:
+        """Origins of every window of the "test" or the "validation" part, one step apart, whatever the context is."""
+        first, rows = self.train, self.validation
+        if part == "test":
+            first, rows = self.train + self.validation, self.test
+        return Origins(np.array([first]), np.array([first + rows - horizon]))
 
     def panel(self, values: np.ndarray) -> Panel:
         """The used rows of ``values [R, C]``, standardised by the training rows: one series, integer time."""
@@ -126,6 +120,7 @@ def run_protocol(
     seeds: Sequence[int] = (0, 1, 2),
     options: dict[str, Any] | None = None,
     training: TrainConfig | dict[str, Any] | None = None,
+    part: str = "test",
     data_dir: str | os.PathLike[str] | None = None,
     verbose: bool = True,
     **rules: Any,
@@ -141,6 +136,7 @@ def run_protocol(
         options: Keywords of the model.
         training: Fields of ``TrainConfig``. With another ``loss`` than "mse" the best validation is in that loss, and
             the result says so.
+        part: "validation" scores the validation part alone and never reads the test part: for choosing settings.
         data_dir: Folder that holds the file of the data set.
         verbose: One line per seed on standard error.
         rules: None. The rules of a protocol are fixed, and naming one is an error.
@@ -151,56 +147,11 @@ def run_protocol(
     """
     protocol = find_protocol(dataset)
     _refuse(protocol, model, horizon, context, seeds, rules)
+    if part not in ("test", "validation"):
+        raise unknown_name("part", part, ("test", "validation"))
     card = dataset_card(protocol.name)
     values = load_dataset(protocol.name, data_dir=data_dir)[list(card.columns.target)].to_numpy(np.float64)
-    return _evaluate(protocol, values, model, horizon, context, seeds, options or {}, training, verbose)
-
-
-def benchmark(
-    dataset: str,
-    *,
-    model: str = "lucid",
-    horizon: int,
-    context: int = 512,
-    seeds: int = 3,
-    options: dict[str, Any] | None = None,
-    training: dict[str, Any] | None = None,
-    data_dir: str | None = None,
-    out: str | None = None,
-) -> None:
-    """Score a model under the published rules of a benchmark, beside the published scores and the naive forecasts.
-
-    Args:
-        dataset: ETTh1, ETTh2, ETTm1, ETTm2, exchange, illness or weather; case does not matter.
-        model: Name of a model.
-        horizon: Steps to forecast: 96, 192, 336 or 720; for illness 24, 36, 48 or 60.
-        context: Past steps the model reads.
-        seeds: Number of training runs, with the seeds 0, 1, ...
-        options: Keywords of the model.
-        training: Fields of the training settings, such as epochs and batch_size.
-        data_dir: Folder that holds the file; unset looks into TSATTN_DATA and the cache, then fetches it.
-        out: JSON file to write.
-    """
-    if seeds < 1:
-        raise ConfigError(f"seeds must be at least 1, found {seeds}.")
-    file = None if out is None else Path(out).expanduser()
-    if file is not None and (file.is_dir() or not file.absolute().parent.is_dir()):
-        raise ConfigError(f"out names {out!r}, which is not a file in an existing folder.")
-    result = run_protocol(
-        dataset,
-        model=model,
-        horizon=horizon,
-        context=context,
-        seeds=range(seeds),
-        options=options,
-        training=training,
-        data_dir=data_dir,
-    )
-    print(result)
-    if file is not None:
-        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(result.to_dict(), indent=2, default=str) + "\n", encoding="utf-8")
-        os.replace(temporary, file)
+    return _evaluate(protocol, values, model, horizon, context, seeds, options or {}, training, verbose, part)
 
 
 def _refuse(
@@ -243,21 +194,22 @@ def _evaluate(
     options: dict[str, Any],
     training: TrainConfig | dict[str, Any] | None,
     verbose: bool,
+    part: str = "test",
 ) -> ProtocolResult:
     """The benchmark on raw ``values [R, C]`` of the file."""
     config = TrainConfig.of(training)
     if not isinstance(training, TrainConfig) and "verbose" not in (training or {}):
         config = replace(config, verbose=False)
     panel = protocol.panel(values)
-    floors = {name: floor_score(protocol, panel, name, horizon) for name in ("naive", "seasonal_naive")}
+    floors = {name: floor_score(protocol, panel, name, horizon, part) for name in ("naive", "seasonal_naive")}
     name = model if isinstance(model, str) else model.__name__
     results = []
     for seed in seeds if find(model).trainable else seeds[:1]:
-        result = _run_seed(protocol, panel, model, horizon, context, int(seed), options, config)
+        result = _run_seed(protocol, panel, model, horizon, context, int(seed), options, config, part)
         results.append(result)
         if verbose:
             print(
-                f"{protocol.name} {horizon}, {name}, seed {seed}: validation MSE {result.val_mse:.4f}, test MSE "
+                f"{protocol.name} {horizon}, {name}, seed {seed}: validation MSE {result.val_mse:.4f}, {part} MSE "
                 f"{result.mse:.4f}, MAE {result.mae:.4f}, {result.epochs} epochs, {result.seconds:.1f} s",
                 file=sys.stderr,
             )
@@ -271,8 +223,9 @@ def _evaluate(
         chosen_by=config.loss or "mse",
         seeds=tuple(results),
         floors=floors,
-        published=published_rows(protocol.name, horizon),
-        test_windows=protocol.windows(horizon),
+        published=published_rows(protocol.name, horizon) if part == "test" else (),
+        part=part,
+        scored_windows=len(protocol.scored(horizon, part)),
         versions=versions(),
         device=device_name(config.accelerator),
         date=datetime.date.today().isoformat(),
@@ -288,8 +241,9 @@ def _run_seed(
     seed: int,
     options: dict[str, Any],
     config: TrainConfig,
+    part: str,
 ) -> SeedResult:
-    """Train with one seed; score the weights of the best validation on the validation and the test part."""
+    """Train with one seed; score the weights of the best validation on the validation part and on ``part``."""
     split = protocol.split(context, horizon)
     data = ForecastDataModule.from_panel(
         panel, split, horizon=horizon, context=context, batch_size=config.batch_size, seed=seed
@@ -301,7 +255,7 @@ def _run_seed(
     if summary.interrupted:
         raise KeyboardInterrupt
     trained = time.perf_counter()
-    test = _score(network, data.source, protocol.test_origins(horizon), config.accelerator)
+    test = _score(network, data.source, protocol.scored(horizon, part), config.accelerator)
     scored = time.perf_counter()
     chosen = _score(network, data.source, split.validation, config.accelerator)
     return SeedResult(
@@ -317,12 +271,12 @@ def _run_seed(
     )
 
 
-def floor_score(protocol: Protocol, panel: Panel, model: str, horizon: int) -> Score:
-    """The score of "naive" or "seasonal_naive" on every test window; their context is one step or one season."""
+def floor_score(protocol: Protocol, panel: Panel, model: str, horizon: int, part: str = "test") -> Score:
+    """The score of "naive" or "seasonal_naive" on every window of a part; their context is one step or one season."""
     context = protocol.season if model == "seasonal_naive" else 1
     data = ForecastDataModule.from_panel(panel, protocol.split(context, horizon), horizon=horizon, context=context)
     network = build(model, replace(input_spec(panel, horizon, context), season=protocol.season))
-    return _score(network, data.source, protocol.test_origins(horizon), "cpu")
+    return _score(network, data.source, protocol.scored(horizon, part), "cpu")
 
 
 def _score(network: Network, source: WindowSource, origins: Origins, accelerator: str) -> Score:

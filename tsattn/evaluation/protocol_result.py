@@ -50,7 +50,8 @@ class ProtocolResult:
     seeds: tuple[SeedResult, ...]
     floors: dict[str, Score]
     published: tuple[PublishedRow, ...]
-    test_windows: int
+    part: str  # what was scored: "test", or "validation" with nothing of the test read
+    scored_windows: int
     versions: dict[str, str]
     device: str
     date: str  # ISO
@@ -79,15 +80,15 @@ class ProtocolResult:
         ours = self._line(self.model, self.context, self.mean("mse"), self.mean("mae"), self._note(), spread=True)
         floors = [self._floor(name, score) for name, score in self.floors.items()]
         seeds = [
-            f"seed {r.seed}: validation MSE {r.val_mse:.4f}, test MSE {r.mse:.4f}, MAE {r.mae:.4f}; {r.epochs} "
+            f"seed {r.seed}: validation MSE {r.val_mse:.4f}, {self.part} MSE {r.mse:.4f}, MAE {r.mae:.4f}; {r.epochs} "
             f"epochs, {r.parameters} parameters, trained in {r.seconds:.1f} s, scored in {r.test_seconds:.1f} s"
             for r in self.seeds
         ]
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         return "\n".join(
             [
-                f"{rules.name}, horizon {self.horizon}: {self.test_windows} test windows, {rules.channels} channels, "
-                f"standardised values",
+                f"{rules.name}, horizon {self.horizon}: {self.scored_windows} {self.part} windows, "
+                f"{rules.channels} channels, standardised values",
                 f"rows: {rules.train} training, {rules.validation} validation, {rules.test} test; stride 1; "
                 f"weights of the best validation {self.chosen_by.upper()}",
                 "",

@@ -67,7 +67,7 @@ def forecast_windows(
     device holds one batch at a time. ``progress`` names a progress line.
     """
     network.to(device).eval()
-    map_size = source.horizon * source.context * source.targets if attention else 1
+    map_size = network.map_entries if attention else 1
     batch_size = max(1, min(512, _MAP_ENTRIES // map_size))
     parts: list[Output] = []
     actual: list[np.ndarray] = []

@@ -114,9 +114,40 @@ def test_asking_for_weights_changes_nothing(name, levels, mode):
 
 
 @every_model
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_rows_sum_to_one_and_missing_steps_weigh_nothing(name, mode):
+    spec, network = network_for(name)
+    network.train(mode == "train")
+    batch = random_batch(spec, missing=0.5)
+    observed = batch.past_observed.clone()
+    observed[2] = False
+    observed[3, :, 0] = False
+    output = network(replace(batch, past_observed=observed), need_weights=True)
+    for record in output.attention:
+        weights, targets = record.weights, record.weights.shape[1]
+        assert weights.dtype == torch.float32
+        assert weights.shape[0] == len(observed)
+        assert targets in (1, spec.targets)
+        assert weights.shape[3:] == (len(record.query), len(record.key))
+        sums = weights.sum(dim=-1)
+        assert ((sums - 1).abs().lt(1e-5) | sums.eq(0)).all()
+        if record.key.kind not in ("time", "patch"):
+            continue
+        seen = observed.any(dim=2, keepdim=True) if targets == 1 else observed  # [B, L, C]
+        hidden = 0
+        for token, (start, end) in enumerate(zip(record.key.start, record.key.end, strict=True)):
+            if start >= spec.context:
+                continue  # a forecast step, read through what is known of it
+            blind = ~seen[:, max(start, 0) : end].any(dim=1)  # [B, C]
+            assert (weights[..., token][blind] == 0).all()
+            hidden += int(blind.sum())
+        assert hidden > len(record.key)  # whole windows and single tokens were hidden
+
+
+@every_model
 @pytest.mark.parametrize("value", [0.0, 7.0, -1e-12, 1e12])
 def test_constants_are_continued(name, value):
-    spec, network = network_for(name, LEVELS)
+    spec, network = network_for(name, LEVELS, size=0.1)
     batch = random_batch(spec)
     batch = replace(batch, past=torch.where(batch.past_observed, value, 0.0))
     output = network(batch)
@@ -209,7 +240,7 @@ def test_levels_without_the_median(name, levels):
 @both_outputs
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision(name, levels, dtype):
-    spec, network = network_for(name, levels)
+    spec, network = network_for(name, levels, size=0.1)
     batch = random_batch(spec)
     with torch.autocast("cpu", dtype=dtype):
         output = network(batch, need_weights=True)

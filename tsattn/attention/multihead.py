@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from tsattn.attention.kernel import Attended, attend
+from tsattn.attention.normalisers import normalise_scores
 from tsattn.attention.positions import rotate
-from tsattn.attention.scores import build_score
+from tsattn.attention.scores import PLAIN_SCORES, build_score
 from tsattn.errors import ConfigError
 from tsattn.layers.norm import full_precision
 
@@ -99,17 +101,7 @@ class MultiHeadAttention(nn.Module):
         Returns:
             Output ``[..., J, W]``; weights ``[..., N, R, I]``, with one more column at the end for the null key.
         """
-        key = query if key is None else key
-        queries = self._split(self.query(query))  # [..., N, J, D]
-        keys = self._split(self.key(key))  # [..., N, I, D]
-        values = self.value(key)
-        values = values.unsqueeze(-3) if self.shared_values else self._split(values)  # [..., N or 1, I, D]
-        if self.gain is not None:
-            queries, keys = _rms(queries) * self.gain[0], _rms(keys) * self.gain[1]
-        if self.rotary:
-            ahead = torch.arange(queries.shape[-2], device=queries.device) + query_start
-            queries = rotate(queries, ahead)
-            keys = rotate(keys, torch.arange(keys.shape[-2], device=keys.device))
+        queries, keys, values = self._project(query, query if key is None else key, query_start)
         if self.null_key is not None:
             keys, values, mask, bias = self._with_null(keys, values, mask, bias)
         read = attend(
@@ -124,8 +116,41 @@ class MultiHeadAttention(nn.Module):
             weights=weights,
             grad=grad,
         )
-        joined = read.output.mean(dim=-3) if self.shared_values else read.output.transpose(-3, -2).flatten(-2)
-        return Attended(self.out(joined), read.weights)
+        return Attended(self._join(read.output), read.weights)
+
+    def with_scores(
+        self, tokens: Tensor, carried: Tensor | None, *, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Self-attention whose scores are added to those of an earlier layer, ``carried [..., N, I, I]``.
+
+        Returns the output ``[..., I, W]``, the weights and the summed scores, both ``[..., N, I, I]``. The scores are
+        needed, so the fused kernel is of no use here. Raises ConfigError for a layer with a null key.
+        """
+        if self.null_key is not None:
+            raise ConfigError("Scores cannot be carried from layer to layer with a null key.")
+        queries, keys, values = self._project(tokens, tokens, 0)
+        scores = (PLAIN_SCORES[self.score] if isinstance(self.score, str) else self.score)(queries, keys)
+        if carried is not None:
+            scores = scores + carried
+        weights = normalise_scores(scores, mask, self.normaliser)
+        read = functional.dropout(weights, self.rate if self.training else 0.0).to(values.dtype) @ values
+        return self._join(read), weights, scores
+
+    def _project(self, query: Tensor, key: Tensor, query_start: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries ``[..., N, J, D]``, keys ``[..., N, I, D]``, values ``[..., N or 1, I, D]``."""
+        queries, keys = self._split(self.query(query)), self._split(self.key(key))
+        values = self.value(key)
+        values = values.unsqueeze(-3) if self.shared_values else self._split(values)
+        if self.gain is not None:
+            queries, keys = _rms(queries) * self.gain[0], _rms(keys) * self.gain[1]
+        if self.rotary:
+            queries = rotate(queries, torch.arange(queries.shape[-2], device=queries.device) + query_start)
+            keys = rotate(keys, torch.arange(keys.shape[-2], device=keys.device))
+        return queries, keys, values
+
+    def _join(self, read: Tensor) -> Tensor:
+        """``[..., N, J, D] -> [..., J, W]``."""
+        return self.out(read.mean(dim=-3) if self.shared_values else read.transpose(-3, -2).flatten(-2))
 
     def _split(self, tokens: Tensor) -> Tensor:
         """``[..., I, N * D] -> [..., N, I, D]``."""

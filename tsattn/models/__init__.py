@@ -7,16 +7,22 @@ from typing import Any
 
 from tsattn.errors import ConfigError, unknown_name
 from tsattn.models.base import AttentionRecord, Axis, Contributions, InputSpec, Network, Output, TokenContributions
+from tsattn.models.itransformer import ITransformer
 from tsattn.models.linear import DLinear, NLinear
 from tsattn.models.lucid import Lucid
 from tsattn.models.naive import Naive, SeasonalNaive
+from tsattn.models.patchtst import PatchTST
+from tsattn.models.transformer import Transformer
 
 MODELS: dict[str, type[Network]] = {
     "dlinear": DLinear,
+    "itransformer": ITransformer,
     "lucid": Lucid,
     "naive": Naive,
     "nlinear": NLinear,
+    "patchtst": PatchTST,
     "seasonal_naive": SeasonalNaive,
+    "transformer": Transformer,
 }
 
 __all__ = [

@@ -165,6 +165,7 @@ class Network(nn.Module):
     uses: ClassVar[frozenset[str]] = frozenset()  # subset of {"past", "known", "static"}
     has_attention: ClassVar[bool] = False
     trainable: ClassVar[bool] = True
+    progress: float = 0.0  # share of the training that is done, from 0 to 1, set by the training shell
 
     def __init__(self, spec: InputSpec) -> None:
         """Keep ``spec``; raises ConfigError when it carries a covariate role this model does not read."""
@@ -176,6 +177,11 @@ class Network(nn.Module):
                 f"silence. Leave them out, or choose a model that reads them (lucid does)."
             )
         self.spec = spec
+
+    @property
+    def map_entries(self) -> int:
+        """About how many attention weights one window has when they are asked for: bounds the batches of inference."""
+        return self.spec.horizon * self.spec.context * self.spec.targets
 
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """Forecast ``batch``; with ``need_weights`` also fill ``attention`` (and ``contributions`` where exact)."""

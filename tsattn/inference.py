@@ -13,10 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tsattn.data.batch import Batch
 from tsattn.data.windows import WindowSource
 from tsattn.models.base import Axis, Network, Output
 
-_MAP_ENTRIES = 1 << 24  # entries of the largest array made for one batch with attention: 64 MB
+_LARGEST_BATCH = 512  # windows
+_MAP_ENTRIES = 1 << 24  # numbers that one batch with attention may bring back: 64 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +69,17 @@ def forecast_windows(
     device holds one batch at a time. ``progress`` names a progress line.
     """
     network.to(device).eval()
-    map_size = network.map_entries if attention else 1
-    batch_size = max(1, min(512, _MAP_ENTRIES // map_size))
+
+    def gather(start: int, count: int) -> Batch:
+        rows = slice(start, start + count)
+        return source.gather(torch.from_numpy(series[rows]), torch.from_numpy(origin[rows])).to(device)
+
     parts: list[Output] = []
     actual: list[np.ndarray] = []
     with torch.inference_mode():
+        batch_size = _fitting_batch(network, gather(0, 1)) if attention else _LARGEST_BATCH
         for start in range(0, len(series), batch_size):
-            rows = slice(start, start + batch_size)
-            batch = source.gather(torch.from_numpy(series[rows]), torch.from_numpy(origin[rows])).to(device)
+            batch = gather(start, batch_size)
             output = _to_memory(network(batch.without_future(), need_weights=attention), contributions)
             parts.append(_hide_unread(output, batch.past_observed.any(dim=1).cpu()))
             actual.append(torch.where(batch.future_observed, batch.future, torch.nan).cpu().numpy())
@@ -87,6 +92,17 @@ def forecast_windows(
     if progress and sys.stderr.isatty():
         print(file=sys.stderr)
     return _joined(parts, series, origin, actual)
+
+
+def _fitting_batch(network: Network, window: Batch) -> int:
+    """How many windows to ask for maps at once, from the numbers that come back for one."""
+    output = network(window.without_future(), need_weights=True)
+    entries = sum(record.weights.numel() for record in output.attention)
+    for split in (output.contributions, output.token_contributions):
+        if split is not None:
+            parts = (getattr(split, f.name) for f in fields(split))
+            entries += sum(part.numel() for part in parts if isinstance(part, Tensor))
+    return max(1, min(_LARGEST_BATCH, _MAP_ENTRIES // max(entries, 1)))
 
 
 def _to_memory(output: Output, contributions: bool) -> Output:

@@ -58,13 +58,19 @@ class MultiHeadAttention(nn.Module):
         null_key: bool = False,
         keys: int | None = None,
     ) -> None:
-        """Raises ConfigError when ``heads`` does not divide ``width`` and no ``head_width`` is given."""
+        """Raises ConfigError when ``heads`` does not divide ``width`` and no ``head_width`` is given, and for rotary
+        positions in heads of an odd width.
+        """
         super().__init__()
         if head_width is None and width % heads:
             raise ConfigError(f"{heads} heads do not divide a width of {width}. Change one, or give head_width.")
         key_width = width if key_width is None else key_width
         self.head_width = width // heads if head_width is None else head_width
         self.heads, self.normaliser, self.rotary, self.rate = heads, normaliser, rotary, dropout
+        if rotary and self.head_width % 2:
+            raise ConfigError(
+                f"Rotary positions turn pairs of entries, so the width of a head is even; got {self.head_width}."
+            )
         inner = heads * self.head_width
         self.query = nn.Linear(width, inner, bias=bias)
         self.key = nn.Linear(key_width, inner, bias=bias)

@@ -180,7 +180,8 @@ class DecoderBlock(nn.Module):
     ) -> Decoded:
         """``queries [..., J, W]`` read one another and ``memory [..., I, W]``.
 
-        ``own_mask`` is broadcastable to ``[..., N, J, J]``, ``mask`` to ``[..., N, J, I]``. The queries stand after the memory: rotary positions count on.
+        ``own_mask`` is broadcastable to ``[..., N, J, J]``, ``mask`` to ``[..., N, J, I]``. The queries stand after the
+        memory: rotary positions count on.
         """
         behind = memory.shape[-2]
         if self.pre_norm:

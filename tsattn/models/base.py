@@ -178,11 +178,6 @@ class Network(nn.Module):
             )
         self.spec = spec
 
-    @property
-    def map_entries(self) -> int:
-        """About how many attention weights one window has when they are asked for: bounds the batches of inference."""
-        return self.spec.horizon * self.spec.context * self.spec.targets
-
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """Forecast ``batch``; with ``need_weights`` also fill ``attention`` (and ``contributions`` where exact)."""
         raise NotImplementedError

@@ -61,7 +61,7 @@ class Transformer(Network):
         self.embed = nn.Linear(self.inputs.past_width, width)
         self.embed_ahead = nn.Linear(self.inputs.future_width, width, bias=False) if self.inputs.future_width else None
         self.query = nn.Parameter(0.02 * torch.randn(spec.horizon, width))
-        self.positions, self.heads = positions, heads
+        self.positions = positions
         self.past_position = LearntPositions(spec.context, width) if positions == "learnt" else None
         shared = {
             "dropout": dropout,
@@ -84,13 +84,6 @@ class Transformer(Network):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(width, 1)
         self.spread = QuantileSpread(width, 1, spec.quantiles) if spec.quantiles else None
-
-    @property
-    def map_entries(self) -> int:
-        """Weights of one window."""
-        context, horizon = self.spec.context, self.spec.horizon
-        each = len(self.encoder) * context**2 + len(self.decoder) * horizon * (context + horizon)
-        return self.spec.targets * self.heads * each
 
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """Forecast ``batch``; the same numbers with and without ``need_weights``."""

@@ -50,6 +50,23 @@ def test_overlapping_patches_add_up():
     np.testing.assert_allclose(found, [0.4 / 3, 1 / 3, 1 / 3, 0.2], atol=1e-7)
 
 
+def test_forecast_steps_among_the_keys():
+    """Past steps keep their own weight; what fell on forecast steps is told apart, and the two add up."""
+    panel = panel_of({"a": [0, NAN, 2]}, [0, 1, 2])
+    weights = np.array([[[[[0.5, 0.0, 0.2, 0.3, 0.0], [0.1, 0.0, 0.0, 0.3, 0.6]]]]])
+    key = Axis("time", tuple(range(5)), tuple(range(1, 6)), ahead=2)
+    attention = AttentionMap(panel, windows_of(panel, [(0, 3)], weights, horizon=2, key=key))
+    assert attention.length == 3
+    np.testing.assert_array_equal(attention.history(0), [0, NAN, 2])
+    past, ahead = attention.step_weights(0), attention.ahead_weights(0)
+    np.testing.assert_allclose(past, [[[0.5, 0.0, 0.2], [0.1, 0.0, 0.0]]], atol=1e-7)
+    np.testing.assert_allclose(ahead, [[[0.3, 0.0], [0.3, 0.6]]], atol=1e-7)
+    frame = attention.to_frame()
+    assert frame[["horizon", "lag"]].values.tolist() == [[1, 3], [1, 1], [2, 3]]
+    assert patch_map().ahead_weights(0).shape == (2, 2, 2)
+    assert (patch_map().ahead_weights(0) == 0).all()
+
+
 def test_history_and_times_count_padding_back():
     attention = patch_map()
     np.testing.assert_array_equal(attention.history(0), [NAN, 0, 1, 2, 3, NAN, 5, 6])

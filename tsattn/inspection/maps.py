@@ -51,7 +51,7 @@ class AttentionMap:
     def length(self) -> int:
         """Past steps ``L`` of a window."""
         records = [r for r in self.windows.attention if _over_time(r.key)] or list(self.windows.attention)
-        return max(max(record.key.end) for record in records)
+        return max(max(record.key.end) - record.key.ahead for record in records)
 
     @property
     def mapped(self) -> list[int]:
@@ -66,8 +66,25 @@ class AttentionMap:
         """Weights ``[N, H, L]`` of one window: forecast step by past step.
 
         A token's weight is divided evenly over the observed steps it covers, so rows keep their sum; unobserved steps
-        and left padding get exactly 0. Raises ConfigError when the attention has no horizon or no time axis.
+        and left padding get exactly 0. Where forecast steps are keys as well, a row lacks what fell on them, which
+        ``ahead_weights`` gives. Raises ConfigError when the attention has no horizon or no time axis.
         """
+        record, weights, own = self._mapped_weights(window, target, layer)
+        spread = _overlap(record.key, self.length) * self._read(window, own)  # [I, L]
+        spread = spread / np.maximum(spread.sum(axis=1, keepdims=True), 1)
+        return self._by_step(record, weights @ spread)
+
+    def ahead_weights(self, window: int, target: int = 0, layer: int = -1) -> np.ndarray:
+        """Weights ``[N, H, H]`` of one window: forecast step by forecast step, read through what is known of it.
+
+        All 0 where the keys are past steps alone. Raises ConfigError as ``step_weights``.
+        """
+        record, weights, _ = self._mapped_weights(window, target, layer)
+        steps = self.length + self.windows.point.shape[1]
+        return self._by_step(record, weights @ _overlap(record.key, steps)[:, self.length :])
+
+    def _mapped_weights(self, window: int, target: int, layer: int) -> tuple[Record, np.ndarray, int | None]:
+        """A record, its weights ``[N, J, I]`` of one window, and the target they are of; None: of all targets."""
         record = self.windows.attention[in_range(layer, len(self.windows.attention), "layer")]
         if not _has_map(record):
             raise ConfigError(
@@ -76,11 +93,13 @@ class AttentionMap:
             )
         target = self._target(target)
         shared = record.weights.shape[1] < len(self.panel.schema.roles.target)  # one attention for all targets
-        weights = record.weights[self.position(window), 0 if shared else target]  # [N, J, I]
-        spread = _overlap(record.key, self.length) * self._read(window, None if shared else target)  # [I, L]
-        spread = spread / np.maximum(spread.sum(axis=1, keepdims=True), 1)
+        weights = record.weights[self.position(window), 0 if shared else target]
+        return record, weights, None if shared else target
+
+    def _by_step(self, record: Record, rows: np.ndarray) -> np.ndarray:
+        """The row of each forecast step: ``[N, J, X] -> [N, H, X]``."""
         asks = _overlap(record.query, self.windows.point.shape[1])  # [J, H]; horizon tokens do not overlap
-        return (weights @ spread)[:, asks.argmax(axis=0)] * asks.max(axis=0)[:, None]
+        return rows[:, asks.argmax(axis=0)] * asks.max(axis=0)[:, None]
 
     def observed(self, window: int, target: int = 0) -> np.ndarray:
         """Which of the ``L`` steps before the origin were observed, bool ``[L]``."""

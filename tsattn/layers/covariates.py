@@ -50,6 +50,27 @@ class CovariateVector(nn.Module):
         return parts.new_zeros(*parts.shape[:-1], self.columns).index_add(-1, owner, parts)
 
 
+class ColumnTokens(nn.Module):
+    """One token for each covariate column: a linear map of all its steps (a category's embeddings)."""
+
+    def __init__(self, numeric: int, categories: tuple[int, ...], steps: int, width: int) -> None:
+        """``numeric`` columns and one per entry of ``categories`` (number of codes), each of ``steps`` steps."""
+        super().__init__()
+        self.vector = CovariateVector(numeric, categories)
+        self.columns, owner = self.vector.columns, self.vector.owner
+        self.places = [[e for e, column in enumerate(owner) if column == k] for k in range(self.columns)]
+        self.embed = nn.ModuleList(nn.Linear(steps * len(places), width) for places in self.places)
+        self.width = width
+
+    def forward(self, numeric: Tensor, codes: Tensor) -> Tensor:
+        """``[..., T, K]`` float, ``[..., T, Kc]`` int64 -> ``[..., K + Kc, W]``."""
+        vector = self.vector(numeric, codes)  # [..., T, E]
+        if not self.columns:
+            return vector.new_zeros(*vector.shape[:-2], 0, self.width)
+        tokens = [embed(vector[..., places].flatten(-2)) for embed, places in zip(self.embed, self.places, strict=True)]
+        return torch.stack(tokens, dim=-2)
+
+
 class StepEffect(nn.Module):
     """What known and static covariates add to the targets at each step, in deviations of the window.
 

@@ -87,15 +87,17 @@ class Axis:
     ``start`` and ``end`` give the support of each token in steps of the window, end exclusive. Key axes count from the
     first past step (0) to the origin (``L``); tokens of left padding may start below 0. Axes of kind "horizon" count
     from the first forecast step (0) to ``H``; as keys they are forecast steps that were read through what is known of
-    them. A token that covers no step (a null key) starts where it ends. Variables cover the whole window and have
+    them. A time axis may hold both: its last ``ahead`` tokens are forecast steps, counted on from ``L``. A token that
+    covers no step (a null key) starts where it ends. Variables cover the part of the window they were read in and have
     ``names``: the role and the position in it, such as "target 0", "past 1", "known 0" or "static 2" (numeric columns
-    of a role first, then categorical ones).
+    of a role first, then categorical ones); "target" alone is the target that the map belongs to.
     """
 
     kind: Literal["time", "patch", "variable", "horizon"]
     start: tuple[int, ...]
     end: tuple[int, ...]
     names: tuple[str, ...] = ()
+    ahead: int = 0
 
     def __len__(self) -> int:
         """Number of tokens."""

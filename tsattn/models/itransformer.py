@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tsattn.data.batch import Batch
 from tsattn.heads import QuantileSpread, spread_around
-from tsattn.layers.covariates import CovariateVector
+from tsattn.layers.covariates import ColumnTokens
 from tsattn.layers.norm import normalise
 from tsattn.layers.transformer import EncoderBlock
 from tsattn.models.base import AttentionRecord, Axis, InputSpec, Network, Output, check_shares, check_sizes
@@ -102,24 +102,3 @@ class ITransformer(Network):
         end = (*ends, *ahead, *[self.spec.context] * self.static.columns)
         axis = Axis("variable", (0,) * len(names), end, tuple(names))
         return AttentionRecord(weights[:, None], axis, axis, f"encoder {number + 1}")
-
-
-class ColumnTokens(nn.Module):
-    """One token for each covariate column: a linear map of all its steps (a category's embeddings)."""
-
-    def __init__(self, numeric: int, categories: tuple[int, ...], steps: int, width: int) -> None:
-        """``numeric`` columns and one per entry of ``categories`` (number of codes), each of ``steps`` steps."""
-        super().__init__()
-        self.vector = CovariateVector(numeric, categories)
-        self.columns, owner = self.vector.columns, self.vector.owner
-        self.places = [[e for e, column in enumerate(owner) if column == k] for k in range(self.columns)]
-        self.embed = nn.ModuleList(nn.Linear(steps * len(places), width) for places in self.places)
-        self.width = width
-
-    def forward(self, numeric: Tensor, codes: Tensor) -> Tensor:
-        """``[B, T, K]`` float, ``[B, T, Kc]`` int64 -> ``[B, K + Kc, W]``."""
-        vector = self.vector(numeric, codes)  # [B, T, E]
-        if not self.columns:
-            return vector.new_zeros(len(vector), 0, self.width)
-        tokens = [embed(vector[..., places].flatten(1)) for embed, places in zip(self.embed, self.places, strict=True)]
-        return torch.stack(tokens, dim=1)

@@ -71,6 +71,7 @@ class EncoderBlock(nn.Module):
         hidden: int,
         *,
         dropout: float = 0.0,
+        attention_dropout: float | None = None,
         norm: str = "layer",
         pre_norm: bool = False,
         score: str = "scaled_dot",
@@ -79,14 +80,14 @@ class EncoderBlock(nn.Module):
         qk_norm: bool = False,
         keys: int | None = None,
     ) -> None:
-        """Options of the attention as in ``MultiHeadAttention``."""
+        """Options of the attention as in ``MultiHeadAttention``; ``attention_dropout`` is ``dropout`` unless given."""
         super().__init__()
         self.attention = MultiHeadAttention(
             width,
             heads,
             score=score,
             normaliser=normaliser,
-            dropout=dropout,
+            dropout=dropout if attention_dropout is None else attention_dropout,
             rotary=rotary,
             qk_norm=qk_norm,
             keys=keys,

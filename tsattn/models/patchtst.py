@@ -14,7 +14,10 @@ from torch import Tensor, nn
 from tsattn.attention.masks import seen_patches
 from tsattn.attention.positions import LearntPositions
 from tsattn.data.batch import Batch
+from tsattn.errors import ConfigError
 from tsattn.heads import QuantileSpread, spread_around
+from tsattn.layers.affine import InstanceAffine
+from tsattn.layers.flatten import FlattenHead
 from tsattn.layers.norm import WindowScale, normalise
 from tsattn.layers.transformer import EncoderBlock
 from tsattn.models.base import (
@@ -34,11 +37,16 @@ class PatchTST(Network):
 
     The attention has no horizon: its rows are patches. What the forecast reads from each patch is in
     ``Output.token_contributions``, signed and exact, but a patch has read other patches before. With
-    ``residual_scores`` (as published) the weights of a layer come from the scores of all layers up to it.
+    ``residual_scores`` (as published; He et al., "RealFormer", 2020) a layer adds the scores of all layers before it
+    to its own, so its weights are theirs together, and the name of its record says so.
 
-    The end of the window is continued by ``S`` copies of its last value, as published; a patch's support ends at the
-    origin. Departures from the published code: dropout of the head falls on the tokens, and gaps are 0 after
-    normalisation, with patches that hold no value hidden from all others.
+    The end of the window is continued by ``S`` copies of its last value, as published: there are
+    ``(L - P) // S + 2`` patches, and the steps of the last one that stand beyond the origin are such copies. The
+    support of a patch ends at the origin; one that holds nothing but copies has the last step as its support.
+
+    With every step observed this is the published computation but for three details: the deviation of a window has
+    no constant added, dropout falls once on what attention read (not twice) and, in the head, on the tokens (not on
+    the forecast). Gaps are 0 after normalisation, and patches without an observed step are hidden from all others.
     """
 
     has_attention = True
@@ -54,65 +62,84 @@ class PatchTST(Network):
         hidden: int = 128,
         layers: int = 3,
         dropout: float = 0.3,
+        attention_dropout: float = 0.0,
         head_dropout: float = 0.0,
         norm: str = "batch",
         residual_scores: bool = True,
+        affine: bool = False,
+        individual: bool = False,
     ) -> None:
-        """``patch`` and ``stride`` in steps, clipped to the window; ``hidden``: width of the feed-forward networks."""
+        """``patch`` and ``stride`` in steps, clipped to the window; ``hidden``: width of the feed-forward networks;
+        ``norm``: "batch" or "layer"; ``affine``: a learnt gain and shift for each target around the network;
+        ``individual``: a head for each target. Raises ConfigError for a stride that would skip steps.
+        """
         super().__init__(spec)
         check_sizes(patch=patch, stride=stride, width=width, heads=heads, hidden=hidden, layers=layers)
-        check_shares(dropout=dropout, head_dropout=head_dropout)
+        check_shares(dropout=dropout, attention_dropout=attention_dropout, head_dropout=head_dropout)
+        if stride > patch:
+            raise ConfigError(f"A stride of {stride} skips steps between patches of {patch}. Use one up to {patch}.")
         self.size = min(patch, spec.context)
         self.stride = min(stride, self.size)
         self.count = (spec.context - self.size) // self.stride + 2
+        self.affine = InstanceAffine(spec.targets) if affine else None
         self.embed = nn.Linear(self.size, width)
         self.position = LearntPositions(self.count, width)
         self.dropout, self.head_dropout = nn.Dropout(dropout), nn.Dropout(head_dropout)
         self.blocks = nn.ModuleList(
-            EncoderBlock(width, heads, hidden, dropout=dropout, norm=norm) for _ in range(layers)
+            EncoderBlock(width, heads, hidden, dropout=dropout, attention_dropout=attention_dropout, norm=norm)
+            for _ in range(layers)
         )
         self.residual_scores = residual_scores
-        self.head = nn.Linear(self.count * width, spec.horizon)
+        self.head = FlattenHead(self.count, width, spec.horizon, targets=spec.targets if individual else 1)
         self.spread = QuantileSpread(width, spec.horizon, spec.quantiles) if spec.quantiles else None
 
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """Forecast ``batch``; the same numbers with and without ``need_weights``."""
+        dtype = self.head.bias.dtype
         z, window = normalise(batch.past, batch.past_observed)
-        patches = self._patches(z.to(self.head.weight.dtype).transpose(1, 2))  # [B, C, I, P]
-        seen = seen_patches(self._patches(batch.past_observed.transpose(1, 2)))  # [B, C, I]
-        tokens = self.dropout(self.position(self.embed(patches)))
+        moved, around = (z.to(dtype), window) if self.affine is None else self.affine(z.to(dtype), window)
+        tokens, records = self._encode(moved, batch.past_observed, need_weights)
+        with torch.autocast(tokens.device.type, enabled=False):  # the linear layer stays exact in half precision
+            tokens = tokens.to(dtype)
+            read = self.head_dropout(tokens)
+            point = around.undo(self.head(read).transpose(1, 2))  # [B, H, C]
+            quantiles = None
+            if self.spread is not None:
+                quantiles = spread_around(point, window.scale, self.spread(tokens.mean(dim=2)))
+            if not need_weights:
+                return Output(point, quantiles)
+            return Output(point, quantiles, tuple(records), token_contributions=self._read(read, around))
+
+    def _encode(self, z: Tensor, observed: Tensor, need_weights: bool) -> tuple[Tensor, list[AttentionRecord]]:
+        """``[B, L, C]`` twice ``-> [B, C, I, W]``."""
+        seen = seen_patches(self._patches(observed))  # [B, C, I]
         mask = None if seen.device.type == "cpu" and bool(seen.all()) else seen[:, :, None, None]
+        tokens = self.dropout(self.position(self.embed(self._patches(z))))
         records, scores = [], None
-        for number, block in enumerate(self.blocks):
+        for number, block in enumerate(self.blocks, start=1):
             step = block(tokens, mask=mask, weights=need_weights, residual_scores=self.residual_scores, scores=scores)
             tokens, scores = step.tokens, step.scores
             if step.weights is not None:
-                records.append(AttentionRecord(step.weights, self._axis(), self._axis(), f"encoder {number + 1}"))
-        with torch.autocast(tokens.device.type, enabled=False):  # the linear layer stays exact in half precision
-            return self._forecast(tokens.to(self.head.weight.dtype), window, tuple(records), need_weights)
-
-    def _forecast(
-        self, tokens: Tensor, window: WindowScale, records: tuple[AttentionRecord, ...], need_weights: bool
-    ) -> Output:
-        """From the tokens ``[B, C, I, W]`` to data units."""
-        read = self.head_dropout(tokens)
-        point = window.undo(self.head(read.flatten(2)).transpose(1, 2))  # [B, H, C]
-        quantiles = None
-        if self.spread is not None:
-            quantiles = spread_around(point, window.scale, self.spread(tokens.mean(dim=2)))
-        if not need_weights:
-            return Output(point, quantiles)
-        scale = window.scale[:, :, None]
-        weight = self.head.weight.unflatten(1, (self.count, -1))  # [H, I, W]
-        parts = torch.einsum("bciw,hiw->bchi", read, weight) * scale[..., None]
-        rest = self.head.bias * scale + window.loc[:, :, None]
-        return Output(point, quantiles, records, token_contributions=TokenContributions(parts, rest, self._axis()))
+                records.append(AttentionRecord(step.weights, self._axis(), self._axis(), self._layer(number)))
+        return tokens, records
 
     def _patches(self, values: Tensor) -> Tensor:
-        """``[B, C, L] -> [B, C, I, P]``, the end continued by its last entry."""
+        """``[B, L, C] -> [B, C, I, P]``, the end continued by copies of its last entry."""
+        values = values.transpose(1, 2)
         ending = values[..., -1:].expand(*values.shape[:-1], self.stride)
         return torch.cat((values, ending), dim=-1).unfold(-1, self.size, self.stride)
 
+    def _read(self, tokens: Tensor, window: WindowScale) -> TokenContributions:
+        """The split of the point by the tokens ``[B, C, I, W]`` that the head read."""
+        scale = window.scale[:, :, None]  # [B, C, 1]
+        parts = self.head.parts(tokens) * scale[..., None]
+        return TokenContributions(parts, self.head.bias * scale + window.loc[:, :, None], self._axis())
+
     def _axis(self) -> Axis:
-        start = tuple(range(0, self.count * self.stride, self.stride))
-        return Axis("patch", start, tuple(min(step + self.size, self.spec.context) for step in start))
+        last = self.spec.context - 1
+        start = tuple(min(patch * self.stride, last) for patch in range(self.count))
+        return Axis("patch", start, tuple(min(step + self.size, last + 1) for step in start))
+
+    def _layer(self, number: int) -> str:
+        together = self.residual_scores and number > 1
+        return f"encoder {number}, scores of 1 to {number}" if together else f"encoder {number}"

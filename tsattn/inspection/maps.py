@@ -87,10 +87,7 @@ class AttentionMap:
         """A record, its weights ``[N, J, I]`` of one window, and the target they are of; None: of all targets."""
         record = self.windows.attention[in_range(layer, len(self.windows.attention), "layer")]
         if not _has_map(record):
-            raise ConfigError(
-                f"The attention of layer {record.layer!r} is {record.query.kind} x {record.key.kind}: it has no map "
-                f"from forecast steps to past steps."
-            )
+            raise ConfigError(_why_no_map(record, self.model or "the model"))
         target = self._target(target)
         shared = record.weights.shape[1] < len(self.panel.schema.roles.target)  # one attention for all targets
         weights = record.weights[self.position(window), 0 if shared else target]
@@ -218,6 +215,17 @@ def _over_time(axis: Axis) -> bool:
 def _has_map(record: Record) -> bool:
     """Whether a layer goes from forecast steps to past steps."""
     return record.query.kind == "horizon" and _over_time(record.key)
+
+
+def _why_no_map(record: Record, model: str) -> str:
+    """The message for a layer that does not go from forecast steps to past steps."""
+    found = f"The attention of layer {record.layer!r} is {record.query.kind} x {record.key.kind}: "
+    if record.key.kind == "variable":
+        found += f"{model} attends over variables, not over time, so "
+    found += "it has no map from forecast steps to past steps."
+    if record.key.kind == "variable":
+        found += " Its weights are in attention.windows.attention, with the names of the variables in key.names."
+    return found
 
 
 def _overlap(axis: Axis, length: int) -> np.ndarray:

@@ -23,10 +23,17 @@ from tsattn.models.base import AttentionRecord, Axis, InputSpec, Network, Output
 class ITransformer(Network):
     """Variables attend to one another: targets see one another, and there is no map over time.
 
-    Past-only and known covariates are tokens over their own steps, static ones tokens of one value (the paper has time
-    marks only). Targets share their embedding, so another order of the columns gives the same forecast and the same
-    map in that order. Gaps are 0 after normalisation and marked by a second embedding that starts at zero; a target
-    with nothing observed is hidden from all others.
+    Past-only covariates are tokens over the ``L`` steps of the window, known ones over ``L + H`` steps, static ones
+    tokens of one value, each column with an embedding of its own (the paper has time marks only). Targets share their
+    embedding, so another order of the columns gives the same forecast and the same map in that order.
+
+    The support of every token is given up to the origin, although a known one holds its steps of the horizon as well.
+    A variable keeps its own history through the residual connections: a weight says what others correct, and a
+    forecast may rest on its own history whatever the row says.
+
+    With every step observed and targets alone this is the published computation, but for the 1e-5 added there to the
+    variance of a window. Gaps are 0 after normalisation and marked by a second embedding that starts at zero; a
+    target with nothing observed is hidden from all others.
     """
 
     uses = frozenset({"past", "known", "static"})
@@ -73,7 +80,7 @@ class ITransformer(Network):
         tokens = self.dropout(torch.cat((own, *around), dim=1))  # [B, K, W]
         mask = self._mask(batch.past_observed.any(dim=1), tokens.shape[1])
         records = []
-        for number, block in enumerate(self.blocks):
+        for number, block in enumerate(self.blocks, start=1):
             step = block(tokens, mask=mask, weights=need_weights)
             tokens = step.tokens
             if step.weights is not None:
@@ -97,8 +104,5 @@ class ITransformer(Network):
         names = [f"target {c}" for c in range(self.spec.targets)]
         for role, tokens in (("past", self.past), ("known", self.known), ("static", self.static)):
             names += [f"{role} {k}" for k in range(tokens.columns)]
-        ahead = self.known.columns * [self.spec.context + self.spec.horizon]
-        ends = [self.spec.context] * (len(names) - len(ahead) - self.static.columns)
-        end = (*ends, *ahead, *[self.spec.context] * self.static.columns)
-        axis = Axis("variable", (0,) * len(names), end, tuple(names))
-        return AttentionRecord(weights[:, None], axis, axis, f"encoder {number + 1}")
+        axis = Axis("variable", (0,) * len(names), (self.spec.context,) * len(names), tuple(names))
+        return AttentionRecord(weights[:, None], axis, axis, f"encoder {number}")

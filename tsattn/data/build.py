@@ -38,7 +38,7 @@ def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | 
         roles = replace(roles, id=None)  # a single series needs no id column
     if schema is not None and roles.id is None and DEFAULT_ID in column_names(table):
         _refuse_ids(table)
-    columns = read_columns(table, roles.columns())
+    columns = read_columns(table, roles.columns(), id=roles.id, covariates=roles.covariates)
     rows = read_rows(columns, roles, training=schema is None)
     step = rows.constant_step()
     training, met = schema is None, None
@@ -181,7 +181,7 @@ def _widest_gap(rows: Rows, steps: np.ndarray) -> str:
 
 def _refuse_ids(table: Any) -> None:
     """A model of one series without ids cannot read several: they would be glued together."""
-    ids = pc.unique(read_columns(table, [DEFAULT_ID])[DEFAULT_ID])
+    ids = pc.unique(read_columns(table, [DEFAULT_ID], id=DEFAULT_ID)[DEFAULT_ID])
     if len(ids) > 1:
         raise DataError(
             f"The training table was one series without an id column; this one has {len(ids)} ids in {DEFAULT_ID!r}. "

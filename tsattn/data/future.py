@@ -50,7 +50,7 @@ def extend(panel: Panel, context: int, horizon: int, known: Any = None) -> Panel
             f"The model reads the known columns {listed(map(repr, names))}: pass predict(known=table) with "
             f"{listed(map(repr, head))} and these columns for the {horizon} steps after the last row of each series."
         )
-    columns = read_columns(known, [*head, *names])
+    columns = read_columns(known, [*head, *names], id=roles.id, covariates=names)
     place = _locate(tail, columns)
     origin = np.minimum(lengths, context)
     owner = np.maximum(place.series, 0)
@@ -91,7 +91,10 @@ def _locate(tail: Panel, columns: Columns) -> _Place:
 
 def _cast(labels: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
     try:
-        return labels.cast(kind)
+        cast = labels.cast(kind)
+        if pa.types.is_integer(kind) and not cast.cast(labels.type).equals(labels):
+            raise pa.ArrowInvalid("an id such as '007' is not the number 7")
+        return cast
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(
             f"The id column {name!r} of known= holds {labels.type} (for example {labels[0].as_py()!r}), the series "

@@ -72,10 +72,15 @@ class Roles:
         """The ``known`` covariates that are columns of the table."""
         return tuple(name for name in self.known if not name.startswith(CALENDAR))
 
+    @property
+    def covariates(self) -> tuple[str, ...]:
+        """Columns of the table that are read beside the target: past, known and static."""
+        return (*self.past, *self.known_columns, *self.static)
+
     def columns(self) -> list[str]:
         """Every column the table must have."""
         head = [] if self.id is None else [self.id]
-        return [*head, self.time, *self.target, *self.past, *self.known_columns, *self.static]
+        return [*head, self.time, *self.target, *self.covariates]
 
 
 @dataclass(frozen=True)

@@ -1,42 +1,40 @@
 """Any table -> Arrow columns. Nothing else in tsattn reads a dataframe.
 
 ``read_columns`` takes a pandas, polars or Arrow table (anything narwhals reads), or the path of a CSV file, a Parquet
-file or a folder of Parquet files, and returns the wanted columns as Arrow arrays. ``data/columns.py`` and
-``data/stamps.py`` turn one such column into numpy.
+file or a folder of Parquet files (read by ``data/files.py``), and returns the wanted columns as Arrow arrays.
+``data/columns.py`` and ``data/stamps.py`` turn one such column into numpy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import narwhals.stable.v1 as nw
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tsattn.data.columns import is_text
+from tsattn.data.files import UNREADABLE, file_columns, read_file
 from tsattn.data.schema import require_no_duplicates
 from tsattn.errors import DataError, listed, unknown_name
 
-if TYPE_CHECKING:
-    import pyarrow.dataset
-
 Columns = dict[str, pa.Array]
-_UNREADABLE = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OSError, UnicodeDecodeError)
 
 
-def read_columns(table: Any, names: Iterable[str]) -> Columns:
+def read_columns(
+    table: Any, names: Iterable[str], *, id: str | None = None, covariates: Collection[str] = ()
+) -> Columns:
     """The columns ``names`` of ``table`` as Arrow arrays of equal length.
 
-    Raises DataError when the table cannot be read, is empty, or lacks a column; the message lists what it has.
+    ``id`` and ``covariates`` say which columns of a file may hold names that look like numbers ("007"). Raises
+    DataError when the table cannot be read, is empty, or lacks a column; the message lists what it has.
     """
     wanted = list(dict.fromkeys(names))
     have = column_names(table)
     missing = [name for name in wanted if name not in have]
     if missing:
         raise DataError(_missing_columns(missing, have, table))
-    frame = _open(table, wanted)
+    frame = _open(table, wanted, id, covariates)
     if len(frame) == 0:
         raise DataError(f"The table has no rows (columns: {listed(have, 12)}). Pass a table with at least one row.")
     return {name: _to_arrow(frame, name) for name in wanted}
@@ -48,7 +46,7 @@ def column_names(table: Any) -> list[str]:
     Raises DataError when the table cannot be read, or has two columns of one name.
     """
     if isinstance(table, (str, Path)):
-        names = _file_columns(Path(table))
+        names = file_columns(Path(table))
     elif isinstance(table, dict):
         names = list(table)
     else:
@@ -87,14 +85,14 @@ def from_wide(
     return frame.rename({"\0id": id, "\0y": target}).to_native()
 
 
-def _open(table: Any, wanted: list[str]) -> nw.DataFrame[Any]:
+def _open(table: Any, wanted: list[str], id: str | None = None, covariates: Collection[str] = ()) -> nw.DataFrame[Any]:
     """The table with (at least) the wanted columns, all of which it has."""
     if isinstance(table, (str, Path)):
-        table = _read_path(Path(table), wanted)
+        table = read_file(Path(table), wanted, id=id, covariates=covariates)
     if isinstance(table, dict):
         try:
             table = pa.table(table)
-        except (*_UNREADABLE, ValueError) as error:
+        except (*UNREADABLE, ValueError) as error:
             raise DataError(
                 f"Cannot make a table of this dict: {error}. Its values must be lists of equal length."
             ) from None
@@ -120,55 +118,6 @@ def _native_names(table: Any) -> list[str]:
     if hasattr(table, "column_names"):
         return list(table.column_names)
     return list(table.columns) if hasattr(table, "iloc") and hasattr(table, "columns") else []
-
-
-def _file_columns(path: Path) -> list[str]:
-    """Column names of a file or folder, from its header alone."""
-    from pyarrow import csv
-
-    if not path.exists():
-        raise DataError(f"No such file or folder: {path}.")
-    try:
-        if _is_parquet(path):
-            names = _parquet(path).schema.names
-        else:
-            with csv.open_csv(path) as reader:
-                names = reader.schema.names
-    except _UNREADABLE as error:
-        raise DataError(f"Cannot read {path}: {error}. Expected CSV text or Parquet.") from None
-    if not names:
-        raise DataError(f"Nothing to read in {path}: expected Parquet files in this folder.")
-    return list(names)
-
-
-def _read_path(path: Path, wanted: list[str]) -> pa.Table:
-    """CSV, Parquet file or Parquet folder -> Arrow, only the wanted columns."""
-    from pyarrow import csv
-
-    try:
-        if _is_parquet(path):
-            return _parquet(path).to_table(columns=wanted)
-        # Stamps stay text here, so that zones are treated as in any other table (Arrow would fold them into UTC).
-        # In a text column only an empty field is missing: "NA" is a name there (Namibia), not a gap.
-        options = csv.ConvertOptions(include_columns=wanted, timestamp_parsers=["never"])
-        table = csv.read_csv(path, convert_options=options)
-    except _UNREADABLE as error:
-        raise DataError(f"Cannot read {path}: {error}. Expected CSV text or Parquet.") from None
-    for place, name in enumerate(table.column_names):
-        if is_text(table[name].type):
-            empty = pc.equal(table[name], "")
-            table = table.set_column(place, name, pc.if_else(empty, None, table[name]))
-    return table
-
-
-def _is_parquet(path: Path) -> bool:
-    return path.is_dir() or path.suffix.lower() in {".parquet", ".pq"}
-
-
-def _parquet(path: Path) -> pyarrow.dataset.Dataset:
-    import pyarrow.dataset
-
-    return pyarrow.dataset.dataset(path, format="parquet", partitioning="hive")
 
 
 def _missing_columns(missing: list[str], have: list[str], table: Any) -> str:

@@ -1,0 +1,91 @@
+"""CSV and Parquet: what a file says is what is read, and files that cannot be read say what to do."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tsattn
+from tests.conftest import QUICK
+from tsattn.data.build import build_panel
+from tsattn.data.schema import Roles
+from tsattn.data.table import read_columns
+from tsattn.errors import DataError
+
+
+def written(folder, ids, **columns):
+    """A CSV file of four days for every id, spelled as given."""
+    names = ["unique_id", "ds", "y", *columns]
+    lines = [
+        ",".join([name, f"2024-01-0{day}", "1", *(values[row] for values in columns.values())])
+        for row, name in enumerate(ids)
+        for day in range(1, 5)
+    ]
+    path = folder / "table.csv"
+    path.write_text("\n".join([",".join(names), *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (["001", "1"], ["001", "1"]),
+        (["10", "9", "-3", "0"], [-3, 0, 9, 10]),
+        (["1", "1.0"], ["1", "1.0"]),
+        (["1e3", "1000"], ["1000", "1e3"]),
+        (["0x10", "16"], ["0x10", "16"]),
+        (["-0", "0"], ["-0", "0"]),
+        (["true", "True"], ["True", "true"]),
+        (["nan", "NA"], ["NA", "nan"]),
+        (["2024-01-01", "2024-01-02"], ["2024-01-01", "2024-01-02"]),
+        (["9223372036854775807"], [2**63 - 1]),
+        (["9223372036854775808", "1"], ["1", "9223372036854775808"]),
+    ],
+)
+def test_ids_of_a_csv_are_what_is_written_there(tmp_path, ids, expected):
+    model = tsattn.Forecaster("naive", horizon=1, context=2).fit(written(tmp_path, ids))
+    assert model.predict().panel.ids.to_pylist() == expected
+
+
+def test_ids_in_the_names_of_folders_are_what_is_written_there(tmp_path):
+    for number, name in enumerate(["001", "1", "2"]):
+        folder = tmp_path / f"shop={name}" / f"zone={number}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"y": [float(number)]}), folder / "part.parquet")
+    columns = read_columns(tmp_path, ["shop", "zone", "y"], id="shop")
+    assert columns["shop"].to_pylist() == ["001", "1", "2"]
+    assert columns["zone"].to_pylist() == [0, 1, 2]
+    assert columns["y"].to_pylist() == [0, 1, 2]
+
+
+def test_a_missing_id_is_missing_and_the_others_stay_numbers(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("unique_id,ds\n7,1\n,2\n")
+    assert read_columns(path, ["unique_id"], id="unique_id")["unique_id"].to_pylist() == [7, None]
+
+
+def test_codes_with_leading_zeros_are_categories_and_other_integers_numbers(tmp_path):
+    path = written(tmp_path, ["a", "b"], area=["07", "7"], size=["10", "20"], note=["", "x"])
+    schema = build_panel(path, Roles(static=("area", "size", "note"))).schema
+    assert schema.categories == {"area": ("07", "7"), "note": ("x",)}
+    assert schema.numeric("static") == ["size"]
+
+
+def test_a_target_and_a_time_with_leading_zeros_are_numbers(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("ds,y\n08,007\n09,008\n10,012\n")
+    forecast = tsattn.Forecaster("naive", horizon=1, context=2).fit(path).predict().to_frame()
+    assert (forecast["ds"].tolist(), forecast["forecast"].tolist()) == ([11], [12.0])
+
+
+def test_known_rows_of_another_spelling_are_not_matched(tmp_path):
+    table = pd.DataFrame({"unique_id": [1] * 4 + [2] * 4, "ds": [0, 1, 2, 3] * 2, "y": 1.0, "price": 2.0})
+    model = tsattn.Forecaster("lucid", horizon=1, context=2, known=["price"], training=QUICK).fit(table, val_size=0)
+    known = tmp_path / "known.csv"
+    known.write_text("unique_id,ds,price\n001,4,1\n2,4,1\n")
+    with pytest.raises(DataError, match=r"id column 'unique_id' of known= holds string \(for example '001'\)"):
+        model.predict(known=known)
+    known.write_text("unique_id,ds,price\n1,4,1\n2,4,1\n")
+    assert len(model.predict(known=known)) == 2

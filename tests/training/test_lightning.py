@@ -44,6 +44,33 @@ def test_own_trainer_with_checkpoint_and_ckpt_path(tmp_path):
         assert checkpoint["epoch"] in (0, 1)
 
 
+class Rates(pl.Callback):
+    """Notes the learning rate of each epoch; stops after ``epochs``."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs, self.found = epochs, []
+
+    def on_train_epoch_start(self, trainer, module):
+        self.found.append(trainer.optimizers[0].param_groups[0]["lr"])
+        trainer.should_stop = len(self.found) == self.epochs
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"schedule": "decay", "decay": 0.5, "hold": 2}, [0.01, 0.01, 0.005, 0.0025, 0.00125]),
+        ({"schedule": "decay"}, [0.01, 0.01, 0.01, 0.01, 0.009]),
+        ({"schedule": "constant"}, [0.01] * 5),
+    ],
+)
+def test_rates_of_a_run_without_a_planned_end(settings, expected):
+    rates = Rates(5)
+    with quiet_lightning():
+        module, data = pieces(learning_rate=0.01, **settings)
+        trainer(max_epochs=-1, limit_train_batches=1, limit_val_batches=0, callbacks=[rates]).fit(module, data)
+    assert rates.found == pytest.approx(expected)
+
+
 def test_validate_and_predict_hooks():
     with quiet_lightning():
         module, data = pieces()

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from tsattn.errors import ConfigError, unknown_name
 
+SCHEDULES = ("one_cycle", "constant", "decay")
 PRECISIONS = ("32-true", "32", "bf16-mixed", "16-mixed")  # weights stay in float32: contributions must be exact
 
 
@@ -36,7 +37,9 @@ class TrainConfig:
     epochs: int | None = None
     batch_size: int = 128
     learning_rate: float = 1e-3
-    schedule: Literal["one_cycle", "constant"] = "one_cycle"
+    schedule: Literal["one_cycle", "constant", "decay"] = "one_cycle"
+    decay: float = 0.9
+    hold: int = 4
     weight_decay: float = 0.01
     clip: float = 1.0
     patience: int | None = 8
@@ -51,15 +54,16 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
-        for name in ("epochs", "batch_size", "patience", "num_nodes"):
+        for name in ("epochs", "batch_size", "patience", "num_nodes", "hold"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise ConfigError(f"training.{name} must be a whole number, found {value!r}.")
-        for name in ("learning_rate", "weight_decay", "clip"):
+        for name in ("learning_rate", "weight_decay", "clip", "decay"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
                 raise ConfigError(f"training.{name} must be a finite number, found {value!r}.")
         positive = {"batch_size": self.batch_size, "learning_rate": self.learning_rate, "num_nodes": self.num_nodes}
+        positive |= {"hold": self.hold, "decay": self.decay}
         if self.epochs is not None:
             positive["epochs"] = self.epochs
         if self.patience is not None:
@@ -72,10 +76,15 @@ class TrainConfig:
         for name in ("weight_decay", "clip"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"training.{name} must not be negative, found {getattr(self, name)!r}.")
-        for name, choices in (("schedule", ("one_cycle", "constant")), ("loss", ("mse", "mae", "huber", None))):
+        for name, choices in (("schedule", SCHEDULES), ("loss", ("mse", "mae", "huber", None))):
             if getattr(self, name) not in choices:
                 known = [str(choice) for choice in choices if choice]
                 raise unknown_name(f"training.{name}", getattr(self, name), known)
+        if self.decay > 1:
+            raise ConfigError(f"training.decay must be at most 1, found {self.decay!r}.")
+        for name in ("decay", "hold"):
+            if self.schedule != "decay" and getattr(self, name) != getattr(TrainConfig, name):
+                raise ConfigError(f"training.{name} is read by schedule 'decay' alone, found {self.schedule!r}.")
 
     @classmethod
     def of(cls, value: TrainConfig | dict[str, Any] | None) -> TrainConfig:

@@ -27,8 +27,11 @@ class ForecastModule(OnePackage, pl.LightningModule):
     Args:
         network: The network to train, or the name of a model, built for the data module when training starts.
         loss: Loss of a point forecast: "mse" (default), "mae" or "huber"; quantile forecasts use the pinball loss.
-        learning_rate: Peak (one_cycle) or fixed (constant) rate.
-        schedule: "one_cycle" over all steps of the run, or "constant".
+        learning_rate: Peak (one_cycle), fixed (constant) or first (decay) rate.
+        schedule: "one_cycle" over all steps of the run, "constant", or "decay": constant for ``hold`` epochs, then
+            multiplied by ``decay`` before every epoch.
+        decay: Factor of schedule "decay".
+        hold: Epochs at the full rate with schedule "decay".
         weight_decay: AdamW's weight decay.
         options: Keywords of a model given by name.
     """
@@ -41,7 +44,9 @@ class ForecastModule(OnePackage, pl.LightningModule):
         *,
         loss: Literal["mse", "mae", "huber"] | None = None,
         learning_rate: float = 1e-3,
-        schedule: Literal["one_cycle", "constant"] = "one_cycle",
+        schedule: Literal["one_cycle", "constant", "decay"] = "one_cycle",
+        decay: float = 0.9,
+        hold: int = 4,
         weight_decay: float = 0.01,
         options: dict[str, Any] | None = None,
     ) -> None:
@@ -55,7 +60,8 @@ class ForecastModule(OnePackage, pl.LightningModule):
         else:
             self._use(network)
         self.learning_rate = learning_rate
-        self.schedule, self.weight_decay = schedule, weight_decay
+        self.schedule, self.decay, self.hold = schedule, decay, hold
+        self.weight_decay = weight_decay
 
     def _use(self, network: Network) -> None:
         self.network = network
@@ -122,18 +128,28 @@ class ForecastModule(OnePackage, pl.LightningModule):
         return keyed if output.quantiles is None else {**keyed, "quantiles": output.quantiles}
 
     def configure_optimizers(self) -> Any:
-        """AdamW, with the one-cycle schedule stepped per batch when asked for."""
+        """AdamW, with the one-cycle schedule stepped per batch, or the decaying one per epoch, when asked for."""
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
         if self.schedule == "constant":
             return optimizer
+        if self.schedule == "decay":
+            lower = torch.optim.lr_scheduler.LambdaLR(optimizer, self._share)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": lower, "interval": "epoch"}}
         steps = self._planned_steps()
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
+    def _share(self, epoch: int) -> float:
+        """What is left of the rate in ``epoch``, counted from 0."""
+        return self.decay ** max(0, epoch + 1 - self.hold)
+
     def on_train_start(self) -> None:
         """Stretch the cycle of a run that goes on from a checkpoint for longer than it was planned."""
-        schedule, steps = self.lr_schedulers(), self._planned_steps()
-        if isinstance(schedule, torch.optim.lr_scheduler.OneCycleLR) and schedule.total_steps != steps:
+        schedule = self.lr_schedulers()
+        if not isinstance(schedule, torch.optim.lr_scheduler.OneCycleLR):
+            return
+        steps = self._planned_steps()
+        if schedule.total_steps != steps:
             planned = torch.optim.lr_scheduler.OneCycleLR(
                 torch.optim.AdamW(self.parameters()), self.learning_rate, total_steps=steps
             )

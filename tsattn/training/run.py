@@ -95,6 +95,8 @@ def train(network: Network, data: ForecastDataModule, config: TrainConfig, seed:
         loss=config.loss,
         learning_rate=config.learning_rate,
         schedule=config.schedule,
+        decay=config.decay,
+        hold=config.hold,
         weight_decay=config.weight_decay,
     )
     best = BestWeights()

@@ -89,3 +89,66 @@ def test_known_rows_of_another_spelling_are_not_matched(tmp_path):
         model.predict(known=known)
     known.write_text("unique_id,ds,price\n1,4,1\n2,4,1\n")
     assert len(model.predict(known=known)) == 2
+
+
+def stamps(*, unit="us", tz=None) -> pa.Array:
+    return pa.array([1_700_000_000 * {"s": 1, "us": 10**6, "ns": 10**9}[unit]], pa.timestamp(unit, tz))
+
+
+def folder_of(tmp_path, *tables: dict):
+    for number, table in enumerate(tables):
+        pq.write_table(pa.table(table), tmp_path / f"part-{number}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (stamps(tz="UTC"), stamps(tz="Europe/Berlin"), r"timestamp\[us, tz=UTC\].*timestamp\[us, tz=Europe/Berlin\]"),
+        (stamps(tz="UTC"), stamps(), r"timestamp\[us, tz=UTC\].*timestamp\[us\]"),
+        (pa.array([1.0]), pa.array(["1"]), "double.*string"),
+        (pa.array(["1"]), pa.array([1]), "string.*int64"),
+        (pa.array([True]), pa.array([1]), "bool.*int64"),
+        (stamps(), pa.array([1]), r"timestamp\[us\].*int64"),
+    ],
+)
+def test_files_of_a_folder_that_disagree_are_named(tmp_path, first, second, message):
+    folder_of(tmp_path, {"c": first, "y": [1.0]}, {"c": first, "y": [1.0]}, {"c": second, "y": [1.0]})
+    wording = rf"The 3 files of .* do not agree on column 'c': {message} in 1 of them \(part-2\.parquet\)\. Write"
+    with pytest.raises(DataError, match=wording):
+        read_columns(tmp_path, ["c", "y"])
+    assert read_columns(tmp_path, ["y"])["y"].to_pylist() == [1.0] * 3  # what is not read need not agree
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_column_that_a_file_of_the_folder_lacks_is_named(tmp_path, order):
+    folder_of(tmp_path, *[{"ds": [1], "y": [1.0]}, {"ds": [2]}][::order])
+    lacking = "part-1" if order == 1 else "part-0"
+    with pytest.raises(DataError, match=rf"Column 'y' is missing in 1 of the 2 files of .* \(first {lacking}\.parquet"):
+        read_columns(tmp_path, ["ds", "y"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (pa.array([1], pa.int32()), pa.array([2**40]), [1, 2**40]),
+        (pa.array([1.5], pa.float32()), pa.array([0.1]), [1.5, 0.1]),
+        (pa.array([1]), pa.array([2.5]), [1, 2.5]),
+        (pa.array(["a"]), pa.array(["b"]).dictionary_encode(), ["a", "b"]),
+        (pa.array(["a"], pa.large_string()), pa.array(["b"]), ["a", "b"]),
+        (pa.array(["a"]).dictionary_encode(), pa.array(["b"]).dictionary_encode(), ["a", "b"]),
+        (pa.nulls(1), pa.array([2.5]), [None, 2.5]),
+        (pa.array(["a"]), pa.nulls(1), ["a", None]),
+        (pa.nulls(1), pa.nulls(1), [None, None]),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_kinds_of_one_thing_agree(tmp_path, first, second, expected, order):
+    folder_of(tmp_path, *[{"c": first}, {"c": second}][::order])
+    assert read_columns(tmp_path, ["c"])["c"].to_pylist() == expected[::order]
+
+
+def test_stamps_of_two_units_agree(tmp_path):
+    folder_of(tmp_path, {"ds": stamps(unit="us", tz="UTC")}, {"ds": stamps(unit="ns", tz="UTC")})
+    first, second = read_columns(tmp_path, ["ds"])["ds"].to_pylist()
+    assert first == second

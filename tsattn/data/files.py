@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tsattn.data.columns import is_text
-from tsattn.errors import DataError
+from tsattn.errors import DataError, listed
 
 if TYPE_CHECKING:
     import pyarrow.dataset
@@ -28,7 +29,7 @@ def file_columns(path: Path) -> list[str]:
         raise DataError(f"No such file or folder: {path}.")
     try:
         if _is_parquet(path):
-            names = _parquet(path).schema.names
+            names = _all_names(_parquet(path))
         else:
             with csv.open_csv(path) as reader:
                 names = reader.schema.names
@@ -81,20 +82,88 @@ def _csv_columns(path: Path, names: list[str], text: list[str]) -> dict[str, pa.
 
 def _read_parquet(path: Path, wanted: list[str]) -> dict[str, pa.ChunkedArray]:
     dataset = _parquet(path)
-    table, folders = dataset.to_table(columns=wanted), _folder_names(dataset)
+    folders = _folder_names(dataset)
+    kinds = [(name, pa.string() if name in folders else _one_type(path, dataset, name)) for name in wanted]
+    table = _parquet(path, pa.schema(kinds)).to_table(columns=wanted)
     return {name: _whole_numbers(table[name]) if name in folders else table[name] for name in wanted}
 
 
-def _parquet(path: Path) -> pyarrow.dataset.Dataset:
+def _all_names(dataset: pyarrow.dataset.Dataset) -> list[str]:
+    """The columns that any of the files has (Arrow itself looks into the first file only)."""
+    names = list(dataset.schema.names)
+    for fragment in dataset.get_fragments():
+        names += [name for name in fragment.physical_schema.names if name not in names]
+    return names
+
+
+def _one_type(path: Path, dataset: pyarrow.dataset.Dataset, name: str) -> pa.DataType:
+    """The type of a column that holds what each file says of it; Arrow would cast to the type of the first file.
+
+    Raises DataError when a file lacks the column, or when the files hold different kinds of things.
+    """
+    found: dict[str, pa.DataType | None] = {}
+    for fragment in dataset.get_fragments():
+        schema = fragment.physical_schema
+        twice = schema.get_all_field_indices(name)
+        found[os.path.relpath(fragment.path, path)] = schema.field(twice[0]).type if twice else None
+    lacking = [file for file, kind in found.items() if kind is None]
+    if lacking:
+        raise DataError(
+            f"Column {name!r} is missing in {len(lacking)} of the {len(found)} files of {path} (first {lacking[0]}). "
+            f"Add it there, with empty values where nothing was observed, or keep these files in another folder."
+        )
+    kinds = [kind for kind in dict.fromkeys(found.values()) if kind is not None and not pa.types.is_null(kind)]
+    if len(kinds) > 1 and len({_family(kind) for kind in kinds}) > 1:
+        raise _disagreement(path, name, kinds[0], found)
+    return _widest(kinds)
+
+
+def _disagreement(path: Path, name: str, usual: pa.DataType, found: dict[str, pa.DataType | None]) -> DataError:
+    other = [file for file, kind in found.items() if kind is not None and _family(kind) not in ("", _family(usual))]
+    return DataError(
+        f"The {len(found)} files of {path} do not agree on column {name!r}: {usual} in the first, {found[other[0]]} in "
+        f"{len(other)} of them ({listed(other, 1)}). Write it with one type (and one zone) in all files."
+    )
+
+
+def _family(kind: pa.DataType) -> str:
+    """Types of one family hold the same thing; "" fits every family."""
+    if pa.types.is_dictionary(kind):
+        return _family(kind.value_type)
+    if pa.types.is_null(kind):
+        return ""
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return "number"  # integers become floats where a file has missing values
+    if is_text(kind):
+        return "text"
+    return f"stamps in {kind.tz}" if pa.types.is_timestamp(kind) else str(kind)
+
+
+def _widest(kinds: list[pa.DataType]) -> pa.DataType:
+    """A type for all types of one family: no integer, number or stamp of any of them is changed."""
+    if len(kinds) < 2:
+        return kinds[0] if kinds else pa.null()
+    plain = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
+    if is_text(plain[0]):
+        return pa.large_string()
+    if pa.types.is_timestamp(plain[0]):
+        units = ("s", "ms", "us", "ns")
+        return pa.timestamp(max((kind.unit for kind in plain), key=units.index), plain[0].tz)
+    if all(pa.types.is_integer(kind) for kind in plain):
+        return pa.int64()
+    return pa.float64() if _family(plain[0]) == "number" else plain[0]
+
+
+def _parquet(path: Path, schema: pa.Schema | None = None) -> pyarrow.dataset.Dataset:
     """A file or folder; what the names of its folders say (``id=7``) stays text, which Arrow would read as numbers."""
     from pyarrow.dataset import dataset, partitioning
 
     found = dataset(path, format="parquet", partitioning="hive")
     folders = _folder_names(found)
-    if not folders:
+    if not folders and schema is None:
         return found
-    text = partitioning(pa.schema([(name, pa.string()) for name in folders]), flavor="hive")
-    return dataset(path, format="parquet", partitioning=text)
+    text = partitioning(pa.schema([(name, pa.string()) for name in folders]), flavor="hive") if folders else None
+    return dataset(path, schema=schema, format="parquet", partitioning=text)
 
 
 def _folder_names(found: pyarrow.dataset.Dataset) -> list[str]:

@@ -171,6 +171,25 @@ def test_the_affine_part_and_the_heads_belong_to_their_target():
         assert (distance < 1e-5) == same, extra
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_gain_of_either_sign_keeps_what_every_network_promises(dtype):
+    """The affine part turns the sign of what the head gives, but neither constants nor the order of quantiles."""
+    spec = replace(spec_for(PatchTST, context=22, horizon=6), quantiles=(0.1, 0.5, 0.9))
+    network = shaken(build("patchtst", spec, affine=True, individual=True), 0.2)
+    with torch.no_grad():
+        network.affine.gain.copy_(torch.tensor([-0.8, 1.3]))
+    batch = random_batch(spec)
+    output = network.to(dtype)(batch)
+    assert (output.quantiles.diff(dim=-1) >= 0).all()
+    assert (output.quantiles[..., 2] > output.quantiles[..., 0]).all()
+    flat = network(replace(batch, past=torch.where(batch.past_observed, -7.0, 0.0))).point
+    torch.testing.assert_close(flat, torch.full_like(flat, -7.0), rtol=1e-5, atol=0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = network(batch).point
+    assert half.dtype == torch.float32
+    assert half.isfinite().all()
+
+
 def test_each_dropout_falls_where_it_should():
     spec, network = network_for({"targets": 1}, dropout=0.0, attention_dropout=0.0, norm="layer")
     batch = random_batch(spec)

@@ -27,5 +27,6 @@ class InstanceAffine(nn.Module):
 
     def forward(self, z: Tensor, window: WindowScale) -> tuple[Tensor, WindowScale]:
         """``z [B, T, C]`` moved, and the window that undoes both steps; its scale is negative where the gain is."""
-        scale = window.scale / (self.gain + _ABOVE_ZERO)
-        return z * self.gain + self.shift, WindowScale(window.loc - scale * self.shift, scale)
+        gain, shift = self.gain.to(window.scale.dtype), self.shift.to(window.scale.dtype)
+        scale = window.scale / (gain + _ABOVE_ZERO)
+        return z * self.gain + self.shift, WindowScale(window.loc - scale * shift, scale)

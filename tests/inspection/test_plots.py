@@ -204,6 +204,18 @@ def test_words_on_a_strip():
     assert "widest interval" in words_of(plot_strip(AttentionMap(attention.panel, attention.windows)))
 
 
+def test_the_caption_says_how_much_was_read_from_forecast_steps():
+    weights = np.array([[[[[0.5, 0.0, 0.2, 0.3, 0.0], [0.1, 0.0, 0.0, 0.3, 0.6]]]]])
+    key = Axis("time", tuple(range(5)), tuple(range(1, 6)), ahead=2)
+    attention = one_map([0, 1, 2], [0, 1, 2], weights, horizon=2, key=key)
+    for horizon, share in ((None, 60), (1, 30), (2, 90)):
+        ax = plot_strip(attention, horizon=horizon)
+        caption = " ".join(text.get_text() for text in ax.texts).replace("\n", " ")
+        assert f"{share} % was read from forecast steps" in caption
+    plain = plot_strip(one_map([0, 1, 2], [0, 1, 2], weights[..., :3], horizon=2, key=time_axis(3)))
+    assert "read from forecast" not in " ".join(text.get_text() for text in plain.texts).replace("\n", " ")
+
+
 def test_the_truth_is_shown_where_it_is_known():
     times = pd.date_range("2024-01-01", periods=6, freq="h")
     panel = panel_of({"a": [1, 2, 3, 4, 5, 6]}, times)

@@ -167,6 +167,8 @@ def _caption(attention: AttentionMap, scene: Scene, weights: np.ndarray | None, 
     steps = f"and {scene.horizon} forecast steps" if horizon is None else f"at forecast step {horizon}"
     model = "" if attention.model is None else f"{short(attention.model)}, "
     parts = [f"{model}layer '{record.layer}': {over} {steps}", "attention shows what was read, not why"]
+    if weights is not None and record.key.ahead:  # the strip alone does not add up to 1
+        parts.append(f"{100 * (1 - weights.sum()):.0f} % was read from forecast steps")
     observed = attention.observed(scene.window, scene.target)
     if weights is None or not observed[-scene.back :].all():
         parts.append("hatched: not observed")

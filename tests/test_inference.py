@@ -23,7 +23,7 @@ def forecasts(name: str, sizes: list[int], *, attention: bool, **options: object
     torch.manual_seed(0)
     values = np.random.default_rng(0).normal(size=60)
     panel = build_panel(pd.DataFrame({"ds": range(60), "y": values}), Roles.of(None, "ds", "y"))
-    network = build(name, input_spec(panel, 6, 16, ()), **options)
+    network = build(name, input_spec(panel.schema, 6, 16, ()), **options)
     network.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0].past)))
     source = WindowSource(panel, 16, 6, Scaling.fit(panel, panel.lengths))
     return forecast_windows(network, source, np.zeros_like(ORIGINS), ORIGINS, attention=attention)

@@ -1,6 +1,6 @@
 """A fitted forecaster on disk: weights as safetensors, everything else as JSON. Nothing in it is ever executed.
 
-    model.json             format, versions, parameters, schema, scaling, summary
+    model.json             format, versions, parameters, schema, scaling, summary, and a checksum of all this
     weights.safetensors    the network
     history.safetensors    the last ``context`` steps of the training series (optional)
 
@@ -12,7 +12,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from dataclasses import asdict, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 import tsattn
+from tsattn.data.datamodule import input_spec
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Schema
 from tsattn.data.windows import Scaling
@@ -31,11 +34,12 @@ from tsattn.errors import ArtifactError, ConfigError
 from tsattn.models import MODELS, InputSpec, Network, build
 from tsattn.training.config import TrainConfig
 from tsattn.training.run import TrainSummary
+from tsattn.typed import typed
 
 if TYPE_CHECKING:
     from tsattn.forecaster import Forecaster
 
-FORMAT = 1
+FORMAT = 2  # 2: a checksum over the JSON; ids keep the type of dates
 _ARRAYS = ("values", "codes", "static_values", "static_codes", "indptr", "start")
 
 
@@ -62,7 +66,8 @@ def save(forecaster: Forecaster, path: Path, *, history: bool) -> Path:
         "ids": None if panel is None else _ids_to_json(panel.ids),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
-    description = json.dumps(content, indent=2, allow_nan=False, default=_plain).encode()
+    content = json.loads(json.dumps(content, allow_nan=False, default=_plain))
+    description = json.dumps({**content, "checksum": _checksum(content)}, indent=2).encode()
     path.mkdir(parents=True, exist_ok=True)
     (path / "model.json").unlink(missing_ok=True)  # no old description beside new weights, should this be cut short
     for name, data in files.items():
@@ -74,31 +79,42 @@ def save(forecaster: Forecaster, path: Path, *, history: bool) -> Path:
 
 
 def load(path: Path, *, model: type[Network] | None) -> Forecaster:
-    """Read the folder ``path``. Raises ArtifactError when it is missing, damaged, or of a newer format."""
+    """Read the folder ``path``. Raises ArtifactError when it is missing, damaged, edited, or of a newer format."""
     from tsattn.forecaster import Forecaster
 
     content = _read_json(path)
     try:
-        parameters = dict(content["parameters"])
-        parameters["model"] = _model(content, model)
-        forecaster = Forecaster(**parameters)
-        sizes: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in content["spec"].items()}
-        spec = InputSpec(**sizes)
+        forecaster = Forecaster(_model(content, model), **content["parameters"])
+        forecaster._check()
+        spec = typed(InputSpec, content["spec"], "spec")
         forecaster.schema_ = Schema.from_dict(content["schema"])
         forecaster.scaling_ = Scaling.from_dict(content["scaling"])
-        forecaster.summary_ = TrainSummary(**content["summary"])
-        forecaster.trained_until_ = int(content["trained_until"])
+        _check_sizes(spec, forecaster.schema_, forecaster.scaling_)
+        forecaster.summary_ = typed(TrainSummary, content["summary"], "summary")
+        forecaster.trained_until_ = typed(int, content["trained_until"], "trained_until")
         network = build(forecaster.model, spec, **(forecaster.options or {}))
         _load_weights(network, _read_arrays(path, "weights.safetensors", content))
         forecaster.network_ = network.eval()
         forecaster.history_ = _history(path, content, forecaster.schema_)
-    except (KeyError, TypeError, ValueError, AttributeError, pa.ArrowException) as error:
-        if isinstance(error, (ArtifactError, ConfigError)):
-            raise
+    except ArtifactError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, pa.ArrowException) as error:
         raise ArtifactError(
-            f"{path / 'model.json'} is damaged ({type(error).__name__}: {error}). Save the model again."
+            f"{path / 'model.json'} cannot be used by tsattn {tsattn.__version__} (it was written by "
+            f"{content.get('tsattn')}): {type(error).__name__}: {error} Save the model again."
         ) from None
     return forecaster
+
+
+def _check_sizes(spec: InputSpec, schema: Schema, scaling: Scaling) -> None:
+    """Raises ValueError when the parts of the description are not of one model."""
+    wanted = replace(input_spec(schema, spec.horizon, spec.context, spec.quantiles), season=spec.season)
+    if spec != wanted:
+        raise ValueError(f"the columns of the schema make {wanted}, found {spec}.")
+    sizes = (spec.past + spec.known,) * 2 + (spec.static,) * 2
+    found = tuple(len(getattr(scaling, name)) for name in scaling.__dataclass_fields__)
+    if found != sizes:
+        raise ValueError(f"scaling must hold {sizes} numbers, found {found}.")
 
 
 def _parameters(forecaster: Forecaster) -> dict[str, Any]:
@@ -145,7 +161,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise ArtifactError(f"No saved model at {path}: there is no model.json. Was it saved with Forecaster.save?")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        version = int(content["format"])
+        version = typed(int, content["format"], "format")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ArtifactError(f"{file} is damaged ({type(error).__name__}: {error}). Save the model again.") from None
     if version > FORMAT:
@@ -153,7 +169,18 @@ def _read_json(path: Path) -> dict[str, Any]:
             f"{file} has format {version} (written by tsattn {content.get('tsattn')}); this is tsattn "
             f"{tsattn.__version__}, which reads up to format {FORMAT}. Upgrade tsattn."
         )
+    checksum = content.pop("checksum", None)
+    if checksum != _checksum(content) and not (version == 1 and checksum is None):  # format 1 had none
+        raise ArtifactError(
+            f"{file} is damaged or was edited: its checksum is not that of its content. Copy the folder again, or save "
+            f"the model again; parameters are changed by Forecaster.set_params and fit."
+        )
     return content
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """sha256 of the content, whatever its layout and the order of its keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def _read_arrays(path: Path, name: str, content: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -181,21 +208,34 @@ def _history(path: Path, content: dict[str, Any], schema: Schema) -> Panel | Non
     if content["ids"] is None:
         return None
     arrays = _read_arrays(path, "history.safetensors", content)
-    return Panel(**{n: arrays[n] for n in _ARRAYS}, ids=_ids_from_json(content["ids"]), schema=schema)
+    ids = _ids_from_json(content["ids"])
+    if len(ids) != len(arrays["start"]):
+        raise ValueError(f"there are {len(ids)} ids for {len(arrays['start'])} series.")
+    return Panel(**{n: arrays[n] for n in _ARRAYS}, ids=ids, schema=schema)
 
 
 def _ids_to_json(ids: pa.Array) -> dict[str, Any]:
-    """Numbers keep their type; anything else (text, dates) is kept as text."""
+    """The type and the values: stamps, dates and times as the integers they are stored as, decimals as text."""
     kind = ids.type
-    if pa.types.is_null(kind):
-        return {"type": "null", "values": [None] * len(ids)}
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
-        return {"type": str(kind), "values": ids.to_pylist()}
-    return {"type": "string", "values": [str(value) for value in ids.to_pylist()]}
+    if pa.types.is_decimal(kind):
+        values = [str(value) for value in ids.to_pylist()]
+    elif pa.types.is_temporal(kind):
+        values = ids.view(f"int{kind.bit_width}").to_pylist()
+    else:
+        values = ids.to_pylist()
+    return {"type": str(kind), "values": values}
 
 
 def _ids_from_json(data: dict[str, Any]) -> pa.Array:
-    return pa.array(data["values"], type=pa.type_for_alias(data["type"]))
+    name, values = data["type"], data["values"]
+    if decimals := re.fullmatch(r"(decimal\d+)\((\d+), (-?\d+)\)", name):
+        kind = getattr(pa, decimals[1])(int(decimals[2]), int(decimals[3]))
+        return pa.array([Decimal(value) for value in values], type=kind)
+    zoned = re.fullmatch(r"timestamp\[(\w+), tz=(.+)\]", name)
+    kind = pa.timestamp(*zoned.groups()) if zoned else pa.type_for_alias(name)
+    if pa.types.is_temporal(kind):
+        return pa.array(values, type=f"int{kind.bit_width}").view(kind)
+    return pa.array(values, type=kind)
 
 
 def _write(file: Path, data: bytes) -> None:

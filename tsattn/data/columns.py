@@ -69,9 +69,11 @@ def label_text(value: Any) -> str:
 def id_values(array: pa.Array, name: str) -> tuple[np.ndarray, pa.Array]:
     """Id column -> (codes int32 ``[n]``, labels ``[S]``): labels are sorted and keep the type of the column.
 
-    Raises DataError when an id is missing. Sorting makes everything behind independent of the order of the rows.
+    Raises DataError when an id is missing or names nothing. Sorting makes everything behind independent of the order
+    of the rows.
     """
     encoded = encode(array, name)
+    _refuse_nameless(encoded.dictionary, name)
     codes, labels = dictionary_codes(encoded), encoded.dictionary
     missing = np.flatnonzero(codes < 0)
     if len(missing):
@@ -90,6 +92,15 @@ def id_values(array: pa.Array, name: str) -> tuple[np.ndarray, pa.Array]:
     rank = np.full(len(labels), -1, dtype=np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)
     return rank[codes], labels.take(pa.array(order))
+
+
+def _refuse_nameless(labels: pa.Array, name: str) -> None:
+    kind, types = labels.type, pa.types
+    if types.is_floating(kind) and not np.isfinite(labels.drop_null().to_numpy(zero_copy_only=False)).all():
+        raise DataError(f"The id column {name!r} holds NaN or infinity. Drop these rows, or use text or integers.")
+    number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    if not (is_text(kind) or number or types.is_boolean(kind) or types.is_temporal(kind) or types.is_null(kind)):
+        raise DataError(f"Column {name!r} holds {kind}, which names nothing. Use text or integers.")
 
 
 def encode(array: pa.Array, name: str) -> pa.DictionaryArray:

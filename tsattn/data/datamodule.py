@@ -12,7 +12,7 @@ import torch
 
 from tsattn.data.build import build_panel
 from tsattn.data.panel import Panel
-from tsattn.data.schema import Roles
+from tsattn.data.schema import Roles, Schema
 from tsattn.data.split import Split, chronological
 from tsattn.data.windows import EpochSampler, Scaling, WindowLoader, WindowSource, target_scale
 from tsattn.models.base import InputSpec
@@ -103,7 +103,7 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
     @cached_property
     def spec(self) -> InputSpec:
         """The sizes a network must be built for: ``tsattn.models.build(name, data.spec)``."""
-        return input_spec(self.panel, self.horizon, self.context, self.quantiles)
+        return input_spec(self.panel.schema, self.horizon, self.context, self.quantiles)
 
     def setup(self, stage: str | None = None) -> None:
         """Build everything, and keep the flat tensors on the accelerator when they fit there."""
@@ -140,9 +140,8 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
         return EpochSampler(windows, size, shuffle=shuffle, seed=self.seed, rank=rank, world=world)
 
 
-def input_spec(panel: Panel, horizon: int, context: int, quantiles: Sequence[float] = ()) -> InputSpec:
-    """The spec of windows read from ``panel``."""
-    schema = panel.schema
+def input_spec(schema: Schema, horizon: int, context: int, quantiles: Sequence[float] = ()) -> InputSpec:
+    """The spec of windows read from a panel of this schema."""
     return InputSpec(
         horizon=horizon,
         context=context,

@@ -6,10 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from tsattn.data.calendar import CALENDAR_FEATURES, Frequency, feature_names
 from tsattn.errors import ConfigError, DataError, listed, unknown_name
+from tsattn.typed import typed
 
 CALENDAR = "calendar."
 RESERVED = {"target", "forecast", "origin", "step", "actual", "model", "naive", "seasonal_naive", "horizon"}
@@ -89,7 +90,7 @@ class Schema:
 
     roles: Roles
     freq: Frequency
-    time_unit: str  # "s", "ms", "us", "ns" (resolution of the stamps) or "integer"
+    time_unit: Literal["s", "ms", "us", "ns", "integer"]  # the resolution of the stamps
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)  # categorical column -> labels, coded from 1
 
     @property
@@ -123,10 +124,15 @@ class Schema:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Schema:
-        """Inverse of ``to_dict``."""
-        roles: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in data["roles"].items()}
-        categories = {name: tuple(labels) for name, labels in data["categories"].items()}
-        return cls(Roles(**roles), Frequency(**data["freq"]), data["time_unit"], categories)
+        """Inverse of ``to_dict``; raises TypeError or ValueError where the data are no schema."""
+        schema = typed(cls, data, "schema")
+        if Roles.of(**asdict(schema.roles)) != schema.roles:
+            raise ValueError(f"the roles are not in order: {schema.roles}")
+        if Frequency.parse(schema.freq.alias, tz=schema.tz) != schema.freq:
+            raise ValueError(f"the frequency {schema.freq.alias!r} is not {schema.freq}")
+        if schema.integer_time != (schema.freq.kind == "integer"):
+            raise ValueError(f"time in {schema.time_unit} does not go with the frequency {schema.freq.alias!r}")
+        return schema
 
 
 def require_no_duplicates(names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from tsattn.data.batch import Batch
 from tsattn.data.panel import Panel
 from tsattn.data.split import Origins
+from tsattn.typed import typed
 
 _TINY = float(np.finfo(np.float32).tiny)  # a deviation below this is none: dividing by it would overflow
 
@@ -40,8 +41,9 @@ class Scaling:
 
     @classmethod
     def from_dict(cls, data: dict[str, list[float]]) -> Scaling:
-        """Inverse of ``to_dict``."""
-        return cls(**{name: np.asarray(values, dtype=np.float32) for name, values in data.items()})
+        """Inverse of ``to_dict``; raises TypeError for what is no list of numbers."""
+        lists = typed(dict[str, tuple[float, ...]], data, "scaling")
+        return cls(**{name: np.asarray(values, dtype=np.float32) for name, values in lists.items()})
 
 
 def target_scale(panel: Panel, end: np.ndarray) -> np.ndarray:

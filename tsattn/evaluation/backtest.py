@@ -287,7 +287,7 @@ def _baseline(
 
     context = max(forecaster.context, panel.schema.freq.season())  # the season must fit, whatever the model reads
     spec = replace(
-        input_spec(panel, forecaster.horizon, context, forecaster._levels()),
+        input_spec(panel.schema, forecaster.horizon, context, forecaster._levels()),
         past=0, known=0, static=0, past_categories=(), known_categories=(), static_categories=(),
     )  # fmt: skip
     source = WindowSource(panel, context, forecaster.horizon, fitted.scaling_)

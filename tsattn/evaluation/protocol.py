@@ -275,7 +275,7 @@ def floor_score(protocol: Protocol, panel: Panel, model: str, horizon: int, part
     """The score of "naive" or "seasonal_naive" on every window of a part; their context is one step or one season."""
     context = protocol.season if model == "seasonal_naive" else 1
     data = ForecastDataModule.from_panel(panel, protocol.split(context, horizon), horizon=horizon, context=context)
-    network = build(model, replace(input_spec(panel, horizon, context), season=protocol.season))
+    network = build(model, replace(input_spec(panel.schema, horizon, context), season=protocol.season))
     return _score(network, data.source, protocol.scored(horizon, part), "cpu")
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tsattn.layers.norm import WindowScale, last_observed, normalise, root_mean_square
+from tsattn.layers.norm import WindowScale, from_last, last_observed, normalise, root_mean_square
 
 
 def window(values: list[float], observed: list[int] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -121,3 +121,17 @@ def test_root_mean_square():
     assert root_mean_square(values, observed).item() == pytest.approx(math.sqrt(12.5))
     assert root_mean_square(values * 1e30, observed).item() == pytest.approx(math.sqrt(12.5) * 1e30, rel=1e-5)
     assert root_mean_square(values, torch.zeros_like(observed)).item() == 0.0
+
+
+def test_from_last_counts_from_the_last_observed_value():
+    past = torch.tensor([[[1.0], [5.0], [3.0], [9.0]]])
+    observed = torch.tensor([[[True], [True], [True], [False]]])
+    z, window = normalise(past, observed)
+    moved, level = from_last(z, observed, window)
+    assert level.loc.item() == pytest.approx(3.0)
+    assert torch.equal(level.scale, window.scale)
+    back = level.undo(moved)[0, :, 0]
+    torch.testing.assert_close(back[:3], past[0, :3, 0])
+    assert moved[0, 3, 0] == 0  # unobserved stays 0
+    nothing = torch.zeros_like(observed)
+    assert from_last(*(normalise(past, nothing)[0], nothing, normalise(past, nothing)[1]))[0].abs().max() == 0

@@ -25,16 +25,36 @@ def plain(spec: InputSpec, **options: object) -> Lucid:
     return build("lucid", spec, dropout=0.0, **options).eval()
 
 
-def test_hand_numbers():
-    """Two patches of two steps, one head, weights set by hand: 3 and 1 parts of the patches (1, 2) and (3, 6)."""
-    network = plain(InputSpec(horizon=2, context=4), patch=2, heads=1, head_width=1, summary=False)
+def set_by_hand(network: Lucid) -> None:
     with torch.no_grad():
         network.query.zero_()
         network.bias.copy_(torch.tensor([[[math.log(3.0), 0.0]]]))  # attention 3/4 and 1/4
         network.gain.fill_(2.0)
         network.value.copy_(torch.tensor([[[1.0, 0.0], [1.0, 1.0]]]))
+
+
+def four_values():
     batch = InputSpec(horizon=2, context=4).example(1)
-    batch = replace(batch, past=torch.tensor([1.0, 2.0, 3.0, 6.0]).view(1, 4, 1))
+    return replace(batch, past=torch.tensor([1.0, 2.0, 3.0, 6.0]).view(1, 4, 1))
+
+
+def test_hand_numbers_from_the_last_value():
+    """The same weights, counted from the last value 6: distances (-5, -4) and (-3, 0), read (-4.5, -3)."""
+    network = plain(InputSpec(horizon=2, context=4), patch=2, heads=1, head_width=1, summary=False, level="last")
+    set_by_hand(network)
+    output = network(four_values(), need_weights=True)
+    # step 0: 6 + 2 * -4.5; step 1: 6 + 2 * (-4.5 - 3)
+    torch.testing.assert_close(output.point.flatten(), torch.tensor([-3.0, -9.0]), atol=1e-5, rtol=0)
+    assert output.contributions.level.flatten().tolist() == pytest.approx([6.0, 6.0])
+    assert (output.contributions.history[..., -1] == 0).all()
+    torch.testing.assert_close(output.contributions.total(), output.point)
+
+
+def test_hand_numbers():
+    """Two patches of two steps, one head, weights set by hand: 3 and 1 parts of the patches (1, 2) and (3, 6)."""
+    network = plain(InputSpec(horizon=2, context=4), patch=2, heads=1, head_width=1, summary=False)
+    set_by_hand(network)
+    batch = four_values()
     # mean 3, so z * deviation = (-2, -1), (0, 3); read: 3/4 (-2, -1) + 1/4 (0, 3) = (-1.5, 0)
     # step 0: 2 * -1.5 = -3; step 1: 2 * (-1.5 + 0) = -3; plus the mean 3
     output = network(batch, need_weights=True)
@@ -54,6 +74,7 @@ def oracle(network: Lucid, batch, b: int, c: int) -> list[float]:
     values = batch.past[b, :, c].double()
     mean = values[seen].mean()
     deviation = values[seen].std(correction=0)
+    mean = values[seen][-1] if network.level == "last" else mean
     z = torch.where(seen, (values - mean) / deviation, 0.0)
     past = network.past_vector(batch.past_cov[b], batch.past_codes[b])
     known = network.known_vector(batch.known[b], batch.known_codes[b])
@@ -113,6 +134,7 @@ def oracle(network: Lucid, batch, b: int, c: int) -> list[float]:
     [
         ({"context": 13, "horizon": 5}, {"patch": 4, "heads": 2, "width": 5, "head_width": 3}),
         ({"context": 6, "horizon": 7}, {"patch": 3, "horizon_patch": 2, "heads": 3}),
+        ({"context": 6, "horizon": 7}, {"patch": 3, "level": "last"}),
     ],
 )
 def test_a_slow_oracle_agrees(sizes, options):
@@ -135,12 +157,13 @@ ROLES = [(), ("past",), ("known",), ("static",), ("past", "known", "static")]
     ("context", "horizon", "patch"), [(33, 10, 24), (30, 10, 5), (100, 24, 24), (1, 3, 24), (6, 12, 4)]
 )
 @pytest.mark.parametrize("levels", [(), (0.1, 0.5, 0.9)], ids=["point", "quantiles"])
-def test_contributions_sum_to_the_point(roles, context, horizon, patch, levels):
+@pytest.mark.parametrize("level", ["mean", "last"])
+def test_contributions_sum_to_the_point(roles, context, horizon, patch, levels, level):
     spec = InputSpec(horizon=horizon, context=context, targets=3, quantiles=levels)
     for role in roles:
         spec = replace(spec, **{role: FULL[role], f"{role}_categories": FULL[f"{role}_categories"]})
     torch.manual_seed(0)
-    network = shaken(build("lucid", spec, patch=patch), 0.02)
+    network = shaken(build("lucid", spec, patch=patch, level=level), 0.02)
     batch = random_batch(spec, 20)
     batch = replace(batch, past=(batch.past - 3.0) * batch.past_observed)
     with torch.no_grad():
@@ -275,6 +298,7 @@ def test_contributions_are_exact_in_half_precision():
         ({"horizon_patch": 0}, "horizon_patch is a whole number"),
         ({"width": True}, "width is a whole number"),
         ({"dropout": 1.0}, "dropout is a share"),
+        ({"level": "median"}, "Unknown level 'median'"),
     ],
 )
 def test_options_are_checked(options, message):

@@ -56,6 +56,16 @@ def root_mean_square(values: Tensor, observed: Tensor) -> Tensor:
     return peak * mean.sqrt()
 
 
+def from_last(z: Tensor, observed: Tensor, window: WindowScale) -> tuple[Tensor, WindowScale]:
+    """The same window counted from its last observed value instead of its mean: ``z [B, L, C]`` of ``normalise``.
+
+    For series that wander and have no level to return to. The unit stays the deviation around the mean.
+    """
+    last = last_observed(z, observed)[0]  # [B, C]
+    moved = torch.where(observed, z - last[:, None], torch.zeros_like(z))
+    return moved, WindowScale(window.loc + window.scale * last, window.scale)
+
+
 def normalise(past: Tensor, observed: Tensor) -> tuple[Tensor, WindowScale]:
     """Each window and target to mean 0 and deviation 1 over its observed steps.
 

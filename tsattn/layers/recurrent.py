@@ -1,71 +1,73 @@
-"""An LSTM that can begin late: left padding leaves its state as it was.
+"""Recurrent networks that can begin late: left padding leaves their state as it was.
 
-Legend: ``T`` steps, ``W`` width of a token and of the state; ``...`` any batch dimensions.
+Legend: ``T`` steps, ``F`` features of a step, ``W`` width of the state, ``Y`` layers; ``...`` any batch dimensions.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from tsattn.errors import unknown_name
 
-class LSTMState(NamedTuple):
-    """What an LSTM remembers."""
-
-    hidden: Tensor  # [..., W]
-    cell: Tensor  # [..., W]
+CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
+State = tuple[Tensor, ...]  # hidden and, for an LSTM, cell: each [Y, ..., W]
 
 
-class LSTM(nn.Module):
-    """One layer of long short-term memory (Hochreiter and Schmidhuber, 1997). The state is passed, not kept."""
+class Recurrent(nn.Module):
+    """Layers of long short-term memory (Hochreiter and Schmidhuber, 1997) or gated recurrent units (Cho et al., 2014).
 
-    def __init__(self, width: int) -> None:
-        """For tokens of ``width``."""
+    The state is passed, not kept.
+    """
+
+    def __init__(self, features: int, width: int, *, cell: str = "lstm", layers: int = 1, dropout: float = 0.0) -> None:
+        """``dropout`` falls between the layers. Raises ConfigError unless ``cell`` is "lstm" or "gru"."""
         super().__init__()
-        self.lstm = nn.LSTM(width, width, batch_first=True)
+        if cell not in CELLS:
+            raise unknown_name("cell", cell, CELLS)
+        self.states = 2 if cell == "lstm" else 1
+        rate = dropout if layers > 1 else 0.0
+        self.rnn = CELLS[cell](features, width, num_layers=layers, batch_first=True, dropout=rate)
 
-    def forward(
-        self, tokens: Tensor, state: LSTMState | None = None, skip: Tensor | None = None
-    ) -> tuple[Tensor, LSTMState]:
-        """Read ``tokens [..., T, W]`` from ``state`` on (zeros when None).
+    def forward(self, steps: Tensor, state: State | None = None, skip: Tensor | None = None) -> tuple[Tensor, State]:
+        """Read ``steps [..., T, F]`` from ``state`` on (zeros when None).
 
         ``skip [...]`` int64 is how many first steps to leave out, at most ``T``: the state passes through them and
         their outputs are 0. Returns the outputs ``[..., T, W]`` and the last state. Runs in the dtype of the
         parameters, under autocast as well: its errors would add up from step to step.
         """
-        lead, dtype = tokens.shape[:-2], self.lstm.all_weights[0][0].dtype
+        lead, dtype = steps.shape[:-2], self.rnn.all_weights[0][0].dtype
         if state is None:
-            zeros = tokens.new_zeros(*lead, tokens.shape[-1])
-            state = LSTMState(zeros, zeros)
-        with torch.autocast(tokens.device.type, enabled=False):
-            flat = tokens.to(dtype).flatten(0, -3)  # [B, T, W]
-            hidden, cell = (part.to(dtype).expand(*lead, -1).reshape(1, -1, part.shape[-1]) for part in state)
-            if skip is None:
-                outputs, (hidden, cell) = self.lstm(flat, (hidden, cell))
-            else:
-                outputs, hidden, cell = self._skipping(flat, hidden, cell, skip.flatten())
-        return outputs.unflatten(0, lead), LSTMState(hidden[0].unflatten(0, lead), cell[0].unflatten(0, lead))
+            state = (steps.new_zeros(self.rnn.num_layers, *lead, self.rnn.hidden_size),) * self.states
+        with torch.autocast(steps.device.type, enabled=False):
+            flat = steps.to(dtype).flatten(0, -3)  # [B, T, F]
+            start = tuple(part.to(dtype).expand(-1, *lead, -1).reshape(len(part), -1, part.shape[-1]) for part in state)
+            outputs, last = self._run(flat, start) if skip is None else self._skipping(flat, start, skip.flatten())
+        return outputs.unflatten(0, lead), tuple(part.unflatten(1, lead) for part in last)
 
-    def _skipping(self, tokens: Tensor, hidden: Tensor, cell: Tensor, skip: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """``tokens [B, T, W]``, states ``[1, B, W]``, ``skip [B]``."""
-        length = tokens.shape[1]
+    def _run(self, steps: Any, state: State) -> tuple[Any, State]:
+        """torch's network on ``[B, T, F]`` (or packed steps) and states ``[Y, B, W]``."""
+        outputs, last = self.rnn(steps, state if self.states == 2 else state[0])
+        return outputs, last if self.states == 2 else (last,)
+
+    def _skipping(self, steps: Tensor, state: State, skip: Tensor) -> tuple[Tensor, State]:
+        """``steps [B, T, F]``, states ``[Y, B, W]``, ``skip [B]``."""
+        length = steps.shape[1]
         counts = (length - skip).cpu()
         if bool((counts == length).all()):
-            outputs, (hidden, cell) = self.lstm(tokens, (hidden, cell))
-            return outputs, hidden, cell
-        step = torch.arange(length, device=tokens.device)
-        begun = _along(tokens, (step + skip[:, None]) % length)  # skipped steps go to the end: packing drops them
+            return self._run(steps, state)
+        step = torch.arange(length, device=steps.device)
+        begun = _along(steps, (step + skip[:, None]) % length)  # skipped steps go to the end: packing drops them
         packed = pack_padded_sequence(begun, counts.clamp(min=1), batch_first=True, enforce_sorted=False)
-        read, (last_hidden, last_cell) = self.lstm(packed, (hidden, cell))
-        outputs = _along(
-            pad_packed_sequence(read, batch_first=True, total_length=length)[0], (step - skip[:, None]) % length
-        )
+        read, last = self._run(packed, state)
+        whole, _ = pad_packed_sequence(read, batch_first=True, total_length=length)
+        outputs = _along(whole, (step - skip[:, None]) % length)
         outputs = outputs.masked_fill((step < skip[:, None])[..., None], 0.0)
         nothing = (skip == length)[:, None]
-        return outputs, torch.where(nothing, hidden, last_hidden), torch.where(nothing, cell, last_cell)
+        return outputs, tuple(torch.where(nothing, old, new) for old, new in zip(state, last, strict=True))
 
 
 def leading(observed: Tensor) -> Tensor:
@@ -73,6 +75,6 @@ def leading(observed: Tensor) -> Tensor:
     return (observed.cumsum(dim=-1) == 0).sum(dim=-1)
 
 
-def _along(tokens: Tensor, step: Tensor) -> Tensor:
-    """``tokens [B, T, W]`` in the order ``step [B, T]``."""
-    return tokens.gather(1, step[..., None].expand_as(tokens))
+def _along(steps: Tensor, step: Tensor) -> Tensor:
+    """``steps [B, T, F]`` in the order ``step [B, T]``."""
+    return steps.gather(1, step[..., None].expand_as(steps))

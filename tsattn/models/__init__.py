@@ -12,6 +12,7 @@ from tsattn.models.linear import DLinear, NLinear
 from tsattn.models.lucid import Lucid
 from tsattn.models.naive import Naive, SeasonalNaive
 from tsattn.models.patchtst import PatchTST
+from tsattn.models.seq2seq import Seq2Seq
 from tsattn.models.tft import TFT
 from tsattn.models.transformer import Transformer
 
@@ -23,6 +24,7 @@ MODELS: dict[str, type[Network]] = {
     "nlinear": NLinear,
     "patchtst": PatchTST,
     "seasonal_naive": SeasonalNaive,
+    "seq2seq": Seq2Seq,
     "tft": TFT,
     "transformer": Transformer,
 }

@@ -165,7 +165,7 @@ class Network(nn.Module):
     """Base of the networks: keeps the spec and refuses covariates the model would ignore."""
 
     uses: ClassVar[frozenset[str]] = frozenset()  # subset of {"past", "known", "static"}
-    has_attention: ClassVar[bool] = False
+    has_attention: bool = False  # of the class with its default options; an instance may say otherwise
     trainable: ClassVar[bool] = True
     progress: float = 0.0  # share of the training that is done, from 0 to 1, set by the training shell
 

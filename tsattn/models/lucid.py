@@ -22,9 +22,10 @@ from torch.nn import functional
 from tsattn.attention.kernel import attention_weights
 from tsattn.attention.masks import seen_patches
 from tsattn.data.batch import Batch
+from tsattn.errors import unknown_name
 from tsattn.heads import QuantileSpread, spread_around
 from tsattn.layers.covariates import CovariateVector, StepEffect
-from tsattn.layers.norm import WindowScale, normalise
+from tsattn.layers.norm import WindowScale, from_last, normalise
 from tsattn.layers.patch import count, future_support, past_support, patch_future, patch_past
 from tsattn.models.base import (
     AttentionRecord,
@@ -36,6 +37,8 @@ from tsattn.models.base import (
     check_shares,
     check_sizes,
 )
+
+LEVELS = ("mean", "last")
 
 
 class _Inputs(NamedTuple):
@@ -73,16 +76,21 @@ class Lucid(Network):
         width: int = 32,
         dropout: float = 0.4,
         summary: bool = True,
+        level: str = "mean",
     ) -> None:
         """``patch`` steps per past patch and ``horizon_patch`` per future patch (the same unless given), clipped to
         the window; ``heads`` of ``head_width``; ``width`` of a patch's embedding; ``dropout`` on keys and on the
         summary, never on values; ``summary``: queries also read a pooled summary of the window (for lags that
-        depend on it).
+        depend on it); ``level``: what a forecast returns to when nothing is read, the "mean" of the window or its
+        "last" value, which suits series that wander.
         """
         super().__init__(spec)
         horizon_patch = patch if horizon_patch is None else horizon_patch
         check_sizes(patch=patch, horizon_patch=horizon_patch, heads=heads, head_width=head_width, width=width)
         check_shares(dropout=dropout)
+        if level not in LEVELS:
+            raise unknown_name("level", level, LEVELS)
+        self.level = level
         self.size, self.ahead = min(patch, spec.context), min(horizon_patch, spec.horizon)  # P, Q
         self.heads, self.head_width = heads, head_width
         patches, queries = count(spec.context, self.size), count(spec.horizon, self.ahead)  # I, J
@@ -137,6 +145,8 @@ class Lucid(Network):
         """Normalise the window and embed the covariates, in the dtype of the parameters."""
         dtype = self.value.dtype
         z, window = normalise(batch.past, batch.past_observed)
+        if self.level == "last":
+            z, window = from_last(z, batch.past_observed, window)
         past = self.past_vector(batch.past_cov.to(dtype), batch.past_codes)
         known = self.known_vector(batch.known.to(dtype), batch.known_codes)
         static = self.static_vector(batch.static.to(dtype), batch.static_codes)

@@ -21,7 +21,7 @@ from tsattn.heads import QuantileSpread, spread_around
 from tsattn.layers.covariates import ColumnTokens
 from tsattn.layers.gated import GatedResidual, GatedSkip, Selected, VariableSelection
 from tsattn.layers.norm import normalise
-from tsattn.layers.recurrent import LSTM, LSTMState, leading
+from tsattn.layers.recurrent import Recurrent, leading
 from tsattn.models.base import AttentionRecord, Axis, InputSpec, Network, Output, check_shares, check_sizes
 
 
@@ -67,7 +67,7 @@ class TFT(Network):
         if known:
             self.future_selection = VariableSelection(known, width, context=bool(static), dropout=dropout)
         self.step = None if known else nn.Parameter(0.02 * torch.randn(spec.horizon, width))
-        self.encoder, self.decoder = LSTM(width), LSTM(width)
+        self.encoder, self.decoder = Recurrent(width, width), Recurrent(width, width)
         self.recurrent_gate = GatedSkip(width, width, dropout=dropout)
         self.enrichment = GatedResidual(width, context=width if static else 0, dropout=dropout)
         self.attention = MultiHeadAttention(width, heads, dropout=dropout, bias=False, shared_values=True)
@@ -118,7 +118,7 @@ class TFT(Network):
         """The LSTM over past and future steps, equation 17: ``[B, C, L, W]``, ``[B, 1, H, W] -> [B, C, L + H, W]``."""
         start = None
         if contexts.hidden is not None and contexts.cell is not None:
-            start = LSTMState(contexts.hidden.squeeze(-2), contexts.cell.squeeze(-2))
+            start = (contexts.hidden.squeeze(-2)[None], contexts.cell.squeeze(-2)[None])
         future = future.expand(-1, past.shape[1], -1, -1)
         first, state = self.encoder(past, start, leading(observed))
         second, _ = self.decoder(future, state)

@@ -156,6 +156,11 @@ class ForecastModule(OnePackage, pl.LightningModule):
             done = {name: schedule.state_dict()[name] for name in ("last_epoch", "_step_count")}
             schedule.load_state_dict({**planned.state_dict(), **done})
 
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Tell the network how far the training is; 0 throughout where its length is not known beforehand."""
+        steps = self.trainer.estimated_stepping_batches
+        self.network.progress = min(1.0, self.global_step / max(steps, 1))
+
     def _planned_steps(self) -> int:
         """Optimizer steps of the whole run; raises ConfigError when they are not known beforehand."""
         steps = self.trainer.estimated_stepping_batches

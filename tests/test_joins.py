@@ -10,6 +10,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
+from sklearn.base import clone
 
 import tsattn
 from tests.conftest import QUICK, make_waves
@@ -120,6 +121,34 @@ def test_a_failed_fit_leaves_the_forecaster_as_it_was():
 def test_set_params_after_fit_does_not_touch_what_was_fitted():
     model = forecaster().fit(make_waves())
     assert model.set_params(horizon=3).predict().windows.point.shape == (3, 6, 1)
+
+
+def test_backtest_and_save_after_set_params_are_those_of_the_fit(tmp_path):
+    table = make_waves()
+    model = forecaster("lucid", options={"patch": 6})
+    model.fit(table[table["ds"] < "2024-01-10"])
+    expected = model.backtest(table, windows=2).to_frame()
+    trained = model.backtest(table, windows=2, refit=True).to_frame()
+    before = model.predict().to_frame()
+    model.set_params(horizon=3, context=24, output="point", options=None, target="load", model="naive")
+    message = r"6 parameters were changed since fit \(context, horizon, .*\): the backtest uses those of the fit.*clone"
+    for refit, frame in ((False, expected), (True, trained)):
+        with pytest.warns(tsattn.TsattnWarning, match=message):
+            result = model.backtest(table, windows=2, refit=refit)
+        pd.testing.assert_frame_equal(result.to_frame(), frame)
+    assert "'lucid'" in repr(model.predict())
+    loaded = tsattn.Forecaster.load(model.save(tmp_path / "m"))
+    pd.testing.assert_frame_equal(loaded.predict().to_frame(), before)
+    assert (loaded.horizon, loaded.model, loaded.options) == (6, "lucid", {"patch": 6})
+    pd.testing.assert_frame_equal(loaded.backtest(table, windows=2).to_frame(), expected)
+    assert clone(model).horizon == 3
+
+
+def test_options_changed_in_place_are_no_part_of_the_fit(tmp_path):
+    options = {"patch": 6}
+    model = forecaster("lucid", options=options).fit(make_waves())
+    options["patch"] = 12
+    assert tsattn.Forecaster.load(model.save(tmp_path / "m")).options == {"patch": 6}
 
 
 def test_rows_kept_for_the_future_are_no_validation():

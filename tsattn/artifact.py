@@ -32,7 +32,6 @@ from tsattn.data.schema import Schema
 from tsattn.data.windows import Scaling
 from tsattn.errors import ArtifactError, ConfigError
 from tsattn.models import MODELS, InputSpec, Network, build
-from tsattn.training.config import TrainConfig
 from tsattn.training.run import TrainSummary
 from tsattn.typed import typed
 
@@ -95,6 +94,7 @@ def load(path: Path, *, model: type[Network] | None) -> Forecaster:
         network = build(forecaster.model, spec, **(forecaster.options or {}))
         _load_weights(network, _read_arrays(path, "weights.safetensors", content))
         forecaster.network_ = network.eval()
+        forecaster.parameters_ = forecaster._plain_parameters()
         forecaster.history_ = _history(path, content, forecaster.schema_)
     except ArtifactError:
         raise
@@ -119,9 +119,8 @@ def _check_sizes(spec: InputSpec, schema: Schema, scaling: Scaling) -> None:
 
 def _parameters(forecaster: Forecaster) -> dict[str, Any]:
     """The constructor's arguments as plain data, the model aside."""
-    parameters = {k: v for k, v in forecaster.get_params(deep=False).items() if k != "model"}
-    config = replace(TrainConfig.of(parameters["training"]), logger=None)  # a live object of this machine
-    parameters["training"] = asdict(config)
+    parameters = {k: v for k, v in forecaster.parameters_.items() if k != "model"}
+    parameters["training"] = asdict(parameters["training"])
     if parameters["freq"] is not None:
         parameters["freq"] = (
             forecaster.schema_.freq.alias if isinstance(parameters["freq"], str) else parameters["freq"]

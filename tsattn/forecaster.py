@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,11 +111,11 @@ class Forecaster(BaseEstimator):
         split, the contributions; it does not change the forecast. Series with no observed value among their last
         ``context`` steps are listed in ``Forecast.skipped`` with one warning.
         """
-        self._require_fit()
+        fitted = self._as_fitted()
         panel = self.history_ if data is None else build_panel(data, self.schema_.roles, schema=self.schema_)
         if panel is None:
             raise DataError("This model was saved without its history: pass predict(data).")
-        spec = self.network_.spec  # what was fitted, whatever set_params changed since
+        spec = self.network_.spec
         tail = extend(panel, spec.context, spec.horizon, known)
         origin = np.minimum(panel.lengths, spec.context)
         series, skipped = _usable(tail, origin, spec.context)
@@ -124,10 +126,10 @@ class Forecaster(BaseEstimator):
             origin[series],
             attention=attention,
             contributions=attention,
-            device=best_device(self._config().accelerator),
+            device=best_device(self._config().accelerator),  # where to compute is no part of what was fitted
         )
         _mention_unread(tail, windows)
-        return Forecast(tail, windows, spec.quantiles, self._model_name(), skipped)
+        return Forecast(tail, windows, spec.quantiles, fitted._model_name(), skipped)
 
     def backtest(
         self, data: Any, *, windows: int, step: int | None = None, refit: bool | str = False, attention: bool = False
@@ -138,22 +140,26 @@ class Forecaster(BaseEstimator):
         training data end before it, otherwise a fresh copy trained on the rows before the first origin.
         ``refit=True``: a fresh copy for every origin. ``refit="never"``: this model as it stands, even if it was
         trained on the steps it is scored on; the result says so. Fresh copies hold out a tenth of their rows for early
-        stopping, as ``fit`` does by default.
+        stopping, as ``fit`` does by default. A fitted forecaster is backtested with the parameters of its fit, fresh
+        copies too; a warning names those that ``set_params`` changed since.
         """
         from tsattn.evaluation.backtest import run_backtest
 
-        self._check()
-        return run_backtest(self, data, windows=windows, step=step, refit=refit, attention=attention)
+        forecaster = self
+        if self.__sklearn_is_fitted__():
+            forecaster = self._as_fitted()
+            self._mention_changes()
+        forecaster._check()
+        return run_backtest(forecaster, data, windows=windows, step=step, refit=refit, attention=attention)
 
     def save(self, path: str | Path, *, history: bool = True) -> Path:
-        """Write the model to the folder ``path``: weights as safetensors, the rest as JSON.
+        """Write what was fitted to the folder ``path``: weights as safetensors, the rest as JSON.
 
         ``history=False`` leaves the last steps of the training series out; ``predict`` then needs data.
         """
         from tsattn.artifact import save
 
-        self._require_fit()
-        return save(self, Path(path), history=history)
+        return save(self._as_fitted(), Path(path), history=history)
 
     @classmethod
     def load(cls, path: str | Path, *, model: type[Network] | None = None) -> Forecaster:
@@ -181,6 +187,7 @@ class Forecaster(BaseEstimator):
         summary = train(network, data, config, self.seed)
         # Only now, and all together: a fit that failed leaves the forecaster as it was.
         self.network_, self.summary_ = network, summary
+        self.parameters_ = self._plain_parameters()
         self.schema_, self.scaling_ = panel.schema, data.scaling
         lengths = panel.lengths
         self.history_: Panel | None = panel.span(np.maximum(lengths - self.context, 0), lengths)
@@ -189,6 +196,30 @@ class Forecaster(BaseEstimator):
         if summary.interrupted:
             raise KeyboardInterrupt
         return self
+
+    def _plain_parameters(self) -> dict[str, Any]:
+        """The parameters as they are now: a copy that later changes, in place too, do not reach."""
+        parameters = self.get_params(deep=False)
+        # A logger is a live object of this machine and of the fit it was given for.
+        training = replace(self._config(), logger=None)
+        return {**copy.deepcopy({k: v for k, v in parameters.items() if k != "training"}), "training": training}
+
+    def _as_fitted(self) -> Forecaster:
+        """This forecaster with the parameters of its fit, whatever ``set_params`` changed since."""
+        self._require_fit()
+        fitted = type(self)(**self.parameters_)
+        fitted.__dict__.update({name: value for name, value in vars(self).items() if name.endswith("_")})
+        return fitted
+
+    def _mention_changes(self) -> None:
+        now = self._plain_parameters()
+        # By their text: a list of names or levels may be an array, which has no truth.
+        changed = [name for name, value in self.parameters_.items() if repr(now[name]) != repr(value)]
+        if changed:
+            warn(
+                f"{len(changed)} parameters were changed since fit ({listed(changed)}): the backtest uses those of the "
+                f"fit. For the new ones call fit again, or backtest sklearn.base.clone(forecaster)."
+            )
 
     def _check(self) -> None:
         """Refuse parameters that no table could make right."""

@@ -213,9 +213,7 @@ def _fresh(forecaster: Forecaster, panel: Panel, moment: int) -> Forecaster:
 
     One moment for all series: a row of one series later than the forecast origin of another would tell about it.
     """
-    parameters = forecaster.get_params(deep=False)
-    parameters["training"] = replace(forecaster._config(), logger=None)  # the logger is for the fit it was given for
-    copy = type(forecaster)(**parameters)
+    copy = type(forecaster)(**forecaster._plain_parameters())
     step, exact = panel.schema.freq.index(panel.start, moment)
     stop = np.clip(np.where(exact, step, step + 1), 0, panel.lengths)
     known = panel.span(np.zeros(len(panel), dtype=np.int64), stop)

@@ -216,6 +216,23 @@ def test_integers_stay_integers():
         assert (values.tolist(), zone, unit) == ([7, 8], None, "integer")
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [202301, 202302],  # within one year there is nothing that tells
+        [202298, 202301],  # no month 98
+        [202303, 202403, 202503],  # hundreds
+        [20240132, 20240201],
+        [1704067200, 1704070800],  # seconds since 1970
+        [202312],
+        [-202312, 202401],
+        list(range(200_001, 200_030)),
+    ],
+)
+def test_integers_that_are_no_dates_are_steps(steps):
+    assert time_values(pa.array(steps), "ds")[0].tolist() == steps
+
+
 def test_day_first_is_read_from_all_values_and_said_when_unsure():
     values, *_ = time_values(pa.array(["01/02/2024", "13/02/2024"]), "ds")
     assert (values // 10**9).tolist() == [DAY + 31 * 86400, DAY + 43 * 86400]
@@ -236,7 +253,12 @@ def test_day_first_is_read_from_all_values_and_said_when_unsure():
         (pa.array(["2024-01-01T00:00Z", "2024-01-01T00:00"]), "mixes zones: UTC .*, none"),
         (pa.array([1.0, 2.5]), r"1 of 2 numbers that are not whole \(first 2.5 at row 1\)"),
         (pa.array([2**64 - 1], pa.uint64()), "integers above"),
-        (pa.array([20240131, 20240201]), r"dates written as integers \(first 20240131\).*%Y%m%d"),
+        (pa.array([20240131, 20240201]), r"dates written as integers \(first 20240131\).*'%Y%m%d'\)"),
+        (pa.array([20240131.0, 20240201.0]), r"dates written as integers \(first 20240131\).*'%Y%m%d'\)"),
+        (pa.array([202312, 202401]), r"dates written as integers \(first 202312\).*to_datetime.*'%Y%m'\)"),
+        (pa.array([202410, 202404, 202310]), r"dates written as integers \(first 202410\).*'%Y%m'\)"),
+        (pa.array([202312.0, 202401.0]), r"dates written as integers \(first 202312\).*'%Y%m'\)"),
+        (pa.array([2024013123, 2024020100]), r"dates written as integers .*'%Y%m%d%H'\)"),
         (pa.array([True, False]), "must hold stamps or integers, found bool.*time="),
         (pa.array([dt.time(1)]), "must hold stamps or integers, found time64"),
         (pa.array([32503680000], pa.timestamp("s")), "1 of 1 stamps outside the years 1678 to 2261"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 # An offset counts only behind a time of day, so that no date is mistaken for one.
 _OFFSET = re.compile(r"(?:T\d\d| \d{1,2}:\d\d).*?(Z|[+-]\d\d:?\d\d)$")
+_WRITTEN_DATES = {6: "%Y%m", 8: "%Y%m%d", 10: "%Y%m%d%H"}  # digits -> form
 _NUMBERS_FIRST = re.compile(r"^\s*(\d{1,2})[/.-](\d{1,2})[/.-]\d{2,4}")
 
 
@@ -74,14 +75,29 @@ def _integers(array: pa.Array, name: str) -> np.ndarray:
         values = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
     except pa.ArrowInvalid:
         raise DataError(f"The time column {name!r} holds integers above 2**63 - 1. Renumber the steps.") from None
-    if len(values) > 1 and values.min() >= 19_000_101 and values.max() <= 21_001_231:
-        month, day = values // 100 % 100, values % 100
-        if ((month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)).all():
-            raise DataError(
-                f"The time column {name!r} holds dates written as integers (first {values[0]}), which would be "
-                f"counted as steps. Parse them: pandas.to_datetime(df[{name!r}].astype(str), format='%Y%m%d')."
-            )
+    _refuse_written_dates(values, name)
     return values
+
+
+def _refuse_written_dates(values: np.ndarray, name: str) -> None:
+    """202312 and 202401 are one month apart, not 89 steps. Raises DataError for months, days and hours so written."""
+    import pandas as pd
+
+    first, last = (str(values.min()), str(values.max())) if len(values) > 1 else ("", "")
+    form = _WRITTEN_DATES.get(len(first))
+    if form is None or len(first) != len(last) or first[:4] < "1900" or last[:4] > "2100":
+        return
+    distinct = np.unique(values)
+    if pd.to_datetime(distinct.astype(str), format=form, errors="coerce").isna().any():
+        return
+    if form == "%Y%m":  # six digits may well be a count: only one that leaves out 13 to 99 is none
+        turn = np.diff(distinct)[np.diff(distinct // 100) > 0]
+        if not (turn % 100).any():
+            return
+    raise DataError(
+        f"The time column {name!r} holds dates written as integers (first {values[0]}), which would be counted as "
+        f"steps. Parse them: pandas.to_datetime(df[{name!r}].astype(str), format={form!r})."
+    )
 
 
 def _whole_floats(array: pa.Array, name: str) -> np.ndarray:
@@ -94,7 +110,9 @@ def _whole_floats(array: pa.Array, name: str) -> np.ndarray:
             f"The time column {name!r} holds {len(bad)} of {len(values)} numbers that are not whole (first "
             f"{float(values[bad[0]])!r} at row {bad[0]}). Use integers or stamps."
         )
-    return values.astype(np.int64)
+    whole = values.astype(np.int64)
+    _refuse_written_dates(whole, name)
+    return whole
 
 
 def _parse_text(array: pa.Array, name: str) -> tuple[np.ndarray, str | None, str]:

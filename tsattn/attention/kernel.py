@@ -6,6 +6,7 @@ asked for; ``...`` batch dimensions, the last of which is the head where there a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
@@ -150,7 +151,7 @@ def _four(part: Tensor, lead: torch.Size) -> Tensor:
     shape = (1,) * (len(lead) + 2 - part.dim()) + tuple(part.shape)
     outer, head = tuple(lead[:-1]), shape[len(lead) - 1 : len(lead)] or (1,)
     expanded = part.reshape(shape).expand(*outer, *(head if lead else ()), *shape[-2:])
-    return expanded.reshape(-1, *head, *shape[-2:])
+    return expanded.reshape(math.prod(outer), *head, *shape[-2:])
 
 
 def _some_rows(

@@ -41,8 +41,8 @@ def _sparse(scores: Tensor, mask: Tensor | None, alpha: float) -> Tensor:
     if mask is not None:
         lowest = scores.new_full((), torch.finfo(scores.dtype).min)
         top = torch.where(mask, scores.detach(), lowest).amax(dim=-1, keepdim=True)
-        # Far enough below the best score to get weight 0, near enough for the sums of squares below.
-        scores = torch.where(mask, scores, torch.where(top > lowest, top, torch.zeros_like(top)) - 4.0)
+        # 4 below the best score: far enough to get weight 0, near enough for the sums of squares below
+        scores = torch.where(mask, scores - torch.where(top > lowest, top, 0.0), -4.0)
     weights = _Entmax.apply(scores, alpha)
     return weights if mask is None else weights.masked_fill(~mask, 0.0)
 

@@ -17,6 +17,7 @@ from tsattn.errors import ConfigError, unknown_name
 from tsattn.layers.norm import full_precision
 
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 1.0, 100.0
+_SHORT = 1e-3  # shorter vectors keep their length: the slope of their direction would overflow half precision
 
 
 def dot(query: Tensor, key: Tensor) -> Tensor:
@@ -60,8 +61,8 @@ def cosine(query: Tensor, key: Tensor, temperature: Tensor | float) -> Tensor:
 
 def _unit(query: Tensor, key: Tensor, temperature: Tensor | float) -> tuple[Tensor, Tensor]:
     """Unit vectors, the queries times the temperature; the squares in full precision, the result as it came."""
-    long = functional.normalize(full_precision(query), dim=-1) * temperature
-    return long.to(query.dtype), functional.normalize(full_precision(key), dim=-1).to(key.dtype)
+    long = functional.normalize(full_precision(query), dim=-1, eps=_SHORT) * temperature
+    return long.to(query.dtype), functional.normalize(full_precision(key), dim=-1, eps=_SHORT).to(key.dtype)
 
 
 class Score(nn.Module):

@@ -71,6 +71,24 @@ def test_rates_of_a_run_without_a_planned_end(settings, expected):
     assert rates.found == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"schedule": "cosine"}, r"Unknown training\.schedule 'cosine'\. Known: constant, decay, one_cycle"),
+        ({"schedule": None}, r"Unknown training\.schedule None"),
+        ({"learning_rate": 0}, r"training\.learning_rate must be above 0"),
+        ({"learning_rate": "1e-3"}, r"training\.learning_rate must be a finite number, found '1e-3'"),
+        ({"weight_decay": -1.0}, r"training\.weight_decay must not be negative"),
+        ({"schedule": "decay", "decay": 2.0}, r"training\.decay must be at most 1"),
+        ({"loss": "rmse"}, r"Unknown training\.loss 'rmse'"),
+    ],
+)
+def test_settings_that_cannot_train_are_refused_by_name(settings, message):
+    for network in ("lucid", pieces()[0].network):
+        with pytest.raises(ConfigError, match=message):
+            tsattn.ForecastModule(network, **settings)
+
+
 def test_validate_and_predict_hooks():
     with quiet_lightning():
         module, data = pieces()

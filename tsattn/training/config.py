@@ -19,8 +19,11 @@ class TrainConfig:
     Args:
         epochs: Passes over the training windows. None: at least 8, and enough for about 600 optimizer steps.
         batch_size: Windows per optimizer step, over all devices together.
-        learning_rate: Peak (one_cycle) or fixed (constant) rate of AdamW.
-        schedule: "one_cycle" rises over the first 30 % of the steps and falls to zero; "constant" stays.
+        learning_rate: Peak (one_cycle), fixed (constant) or first (decay) rate of AdamW.
+        schedule: "one_cycle" rises over the first 30 % of the steps and falls to zero; "constant" stays; "decay" stays
+            for ``hold`` epochs and is multiplied by ``decay`` before every epoch after them.
+        decay: Factor of schedule "decay".
+        hold: Epochs at the full rate with schedule "decay".
         weight_decay: AdamW's weight decay.
         clip: Largest gradient norm; 0 does not clip.
         patience: Stop after this many validations without a new best; None never stops early.

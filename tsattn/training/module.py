@@ -15,6 +15,7 @@ from tsattn.data.batch import Batch
 from tsattn.errors import ConfigError, DataError, TrainingError, listed
 from tsattn.models import build, find
 from tsattn.models.base import Network, Output
+from tsattn.training.config import TrainConfig
 from tsattn.training.naming import OnePackage
 
 
@@ -50,8 +51,16 @@ class ForecastModule(OnePackage, pl.LightningModule):
         weight_decay: float = 0.01,
         options: dict[str, Any] | None = None,
     ) -> None:
-        """Keep the network and the settings."""
+        """Keep the network and the settings; raises ConfigError as ``TrainConfig`` does."""
         super().__init__()
+        TrainConfig(  # refuses what cannot train, whichever way the settings came
+            loss=loss,
+            learning_rate=learning_rate,
+            schedule=schedule,
+            decay=decay,
+            hold=hold,
+            weight_decay=weight_decay,
+        )
         self._loss = loss
         self._sums: Tensor | None = None
         self._plan = (network, options or {}) if isinstance(network, str) else None

@@ -20,7 +20,7 @@ from tsattn.data.future import extend
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Roles
 from tsattn.data.split import Split, chronological
-from tsattn.data.windows import WindowSource
+from tsattn.data.windows import WindowSource, check_seed
 from tsattn.errors import DataError, TsattnError, listed, unknown_name
 from tsattn.forecast import Forecast
 from tsattn.inference import WindowForecasts, best_device, forecast_windows
@@ -224,7 +224,7 @@ class Forecaster(BaseEstimator):
     def _check(self) -> None:
         """Refuse parameters that no table could make right."""
         find(self.model)
-        self._roles(), self._config()
+        self._roles(), self._config(), check_seed(self.seed)
         InputSpec(self.horizon, self.context, quantiles=self._levels())
 
     def _roles(self) -> Roles:

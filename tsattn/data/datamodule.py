@@ -14,7 +14,7 @@ from tsattn.data.build import build_panel
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Roles, Schema
 from tsattn.data.split import Split, chronological
-from tsattn.data.windows import EpochSampler, Scaling, WindowLoader, WindowSource, target_scale
+from tsattn.data.windows import EpochSampler, Scaling, WindowLoader, WindowSource, check_seed, target_scale
 from tsattn.models.base import InputSpec
 from tsattn.training.naming import OnePackage
 
@@ -62,7 +62,7 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
         self._table, self._freq = table, freq
         self._roles = Roles.of(id, time, target, known, past, static)
         self.horizon, self.context, self.val_size = horizon, context, val_size
-        self.batch_size, self.quantiles, self.seed = batch_size, tuple(quantiles), seed
+        self.batch_size, self.quantiles, self.seed = batch_size, tuple(quantiles), check_seed(seed)
         self._split: Split | None = None
         self._sampler: EpochSampler | None = None
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from tsattn.data.batch import Batch
 from tsattn.data.panel import Panel
 from tsattn.data.split import Origins
+from tsattn.errors import ConfigError
 from tsattn.typed import typed
 
 _TINY = float(np.finfo(np.float32).tiny)  # a deviation below this is none: dividing by it would overflow
@@ -170,6 +171,13 @@ class WindowSource:
             return flat.new_zeros(len(start), steps, 0)
         view = flat.as_strided((max(len(flat) - steps + 1, 0), steps, width), (width, width, 1))
         return view.index_select(0, start)
+
+
+def check_seed(seed: Any) -> int:
+    """``seed`` as an integer. Raises ConfigError for what is none from 0 to 2**32 - 1 (as numpy and Lightning have it)."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+        raise ConfigError(f"seed must be a whole number from 0 to 2**32 - 1, found {seed!r}.")
+    return int(seed)
 
 
 class EpochSampler:

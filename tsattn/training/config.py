@@ -74,6 +74,10 @@ class TrainConfig:
         for name, value in positive.items():
             if not value > 0:
                 raise ConfigError(f"training.{name} must be above 0, found {value!r}.")
+        if not isinstance(self.verbose, bool):
+            raise ConfigError(f"training.verbose must be True or False, found {self.verbose!r}.")
+        if isinstance(self.devices, bool) or self.devices in (0, "", "0") or self.devices == []:
+            raise ConfigError(f"training.devices must be a number of at least 1, -1 or 'auto', found {self.devices!r}.")
         if str(self.precision) not in PRECISIONS:
             raise unknown_name("training.precision", self.precision, PRECISIONS)
         for name in ("weight_decay", "clip"):

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.errors import ConfigError, TrainingError
+from tsattn.errors import ConfigError, TrainingError, listed
 from tsattn.models.base import Network
 from tsattn.training.config import TrainConfig
 from tsattn.training.module import ForecastModule
@@ -25,6 +26,7 @@ from tsattn.training.naming import refuse_other_package
 
 _AUTOMATIC_STEPS = 600  # a small data set is passed over until the optimizer has made about this many steps
 _AUTOMATIC_EPOCHS = 8
+_LOGGERS = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger", "mlflow": "MLFlowLogger"}
 
 
 @dataclass(frozen=True)
@@ -129,24 +131,38 @@ def _fit(trainer: pl.Trainer, module: ForecastModule, data: ForecastDataModule) 
 
 
 def make_trainer(config: TrainConfig, epochs: int, every: int, callbacks: list[pl.Callback]) -> pl.Trainer:
-    """A Trainer that writes nothing unless a logger was asked for."""
-    return pl.Trainer(
-        max_epochs=epochs,
-        check_val_every_n_epoch=every,
-        accelerator=config.accelerator,
-        devices=config.devices,
-        strategy=config.strategy,
-        num_nodes=config.num_nodes,
-        precision=config.precision,  # type: ignore[arg-type]
-        gradient_clip_val=config.clip or None,
-        callbacks=callbacks,
-        logger=_logger(config.logger),
-        enable_checkpointing=False,
-        enable_progress_bar=config.verbose and _interactive(),
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        log_every_n_steps=1,
-    )
+    """A Trainer that writes nothing unless a logger was asked for.
+
+    Raises ConfigError, with the fields of ``TrainConfig``, when Lightning has no such device, strategy or precision.
+    """
+    logger = _logger(config.logger)
+    try:
+        return pl.Trainer(
+            max_epochs=epochs,
+            check_val_every_n_epoch=every,
+            accelerator=config.accelerator,
+            devices=config.devices,
+            strategy=config.strategy,
+            num_nodes=config.num_nodes,
+            precision=config.precision,  # type: ignore[arg-type]
+            gradient_clip_val=config.clip or None,
+            callbacks=callbacks,
+            logger=logger,
+            enable_checkpointing=False,
+            enable_progress_bar=config.verbose and _interactive(),
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            log_every_n_steps=1,
+        )
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
+        raise ConfigError(f"Lightning cannot train with {_hardware(config)}: {error}") from None
+
+
+def _hardware(config: TrainConfig) -> str:
+    """What was asked of the machine: the fields that are not left to Lightning."""
+    names = ("accelerator", "devices", "strategy", "num_nodes", "precision")
+    chosen = [name for name in names if getattr(config, name) != getattr(TrainConfig, name)]
+    return listed((f"training.{name}={getattr(config, name)!r}" for name in chosen or names), len(names))
 
 
 def _interactive() -> bool:
@@ -174,12 +190,16 @@ def _logger(logger: Any) -> Any:
     if isinstance(logger, str):
         from pytorch_lightning import loggers
 
-        known = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger", "mlflow": "MLFlowLogger"}
-        if logger not in known:
-            raise ConfigError(f"training.logger {logger!r} is not one of {', '.join(known)} or a Lightning logger.")
-        return loggers.MLFlowLogger() if logger == "mlflow" else getattr(loggers, known[logger])("runs")
+        if logger not in _LOGGERS:
+            raise ConfigError(f"training.logger {logger!r} is not one of {', '.join(_LOGGERS)} or a Lightning logger.")
+        try:
+            return loggers.MLFlowLogger() if logger == "mlflow" else getattr(loggers, _LOGGERS[logger])("runs")
+        except ImportError as error:
+            raise ConfigError(f"training.logger {logger!r} needs a package that is not installed: {error}") from None
     for each in logger if isinstance(logger, (list, tuple)) else [logger]:
         refuse_other_package(each, "logger")
+        if not isinstance(each, (bool, pl.loggers.Logger)):
+            raise ConfigError(f"training.logger {each!r} is not one of {', '.join(_LOGGERS)} or a Lightning logger.")
     return logger
 
 

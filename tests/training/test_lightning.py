@@ -44,6 +44,34 @@ def test_own_trainer_with_checkpoint_and_ckpt_path(tmp_path):
         assert checkpoint["epoch"] in (0, 1)
 
 
+class Progress(pl.Callback):
+    """Notes what the network is told at each batch; stops after ``batches``."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches, self.found = batches, []
+
+    def on_train_batch_end(self, trainer, module, *_):
+        self.found.append(module.network.progress)
+        trainer.should_stop = len(self.found) == self.batches
+
+
+def test_the_network_is_told_how_far_the_training_is(tmp_path):
+    """In optimizer steps of the whole run, on from where a checkpoint stopped; 0 where a run has no planned end."""
+    with quiet_lightning():
+        module, data = pieces()
+        first, second, endless = Progress(8), Progress(8), Progress(6)
+        trainer(max_steps=4, limit_train_batches=4, accumulate_grad_batches=2, callbacks=[first]).fit(module, data)
+        module.trainer.save_checkpoint(tmp_path / "half.ckpt")
+        again, data = pieces()
+        longer = trainer(max_steps=8, limit_train_batches=4, accumulate_grad_batches=2, callbacks=[second])
+        longer.fit(again, data, ckpt_path=str(tmp_path / "half.ckpt"))
+        other, data = pieces(schedule="constant")
+        trainer(max_epochs=-1, limit_train_batches=4, callbacks=[endless]).fit(other, data)
+    assert first.found == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75]
+    assert second.found == [0.5, 0.5, 0.625, 0.625, 0.75, 0.75, 0.875, 0.875]
+    assert endless.found == [0.0] * 6
+
+
 class Rates(pl.Callback):
     """Notes the learning rate of each epoch; stops after ``epochs``."""
 

@@ -20,20 +20,21 @@ from tsattn.attention.scores import build_score
 from tsattn.data.batch import Batch
 from tsattn.errors import ConfigError, unknown_name
 from tsattn.heads import QuantileSpread, spread_around
-from tsattn.layers.norm import WindowScale
+from tsattn.layers.norm import WindowScale, full_precision, last_observed
 from tsattn.layers.patch import count, future_support, past_support, patch_future, patch_past
 from tsattn.layers.recurrent import Recurrent, State, leading
 from tsattn.layers.steps import StepInputs, StepInputsLayer
 from tsattn.models.base import AttentionRecord, Axis, InputSpec, Network, Output, check_shares, check_sizes
 
 ATTENTIONS = ("none", "dot", "scaled_dot", "general", "additive", "location")
+_FAR = 30.0  # deviations: no truth beyond is fed; a constant window that begins to move has any number of them
 
 
 class _Memory(NamedTuple):
     """What the encoder leaves behind."""
 
     states: Tensor  # [M, I, W]
-    mask: Tensor | None  # [M, 1, I] bool
+    mask: Tensor | None  # [M, 1, I] bool; None hides nothing
     last: State
 
 
@@ -46,9 +47,15 @@ class Seq2Seq(Network):
     output. The targets share all weights and do not see one another. With ``patch`` and ``horizon_patch`` of 1 it is
     the published model; longer patches make fewer, wider steps, which trains faster and forecasts better.
 
-    Padding before a series is skipped, so a short series is forecast as if the window were as short. In training a
-    share ``teacher_forcing`` of the decoder's inputs is the truth; the share falls to nothing over the training
-    (Bengio et al., "Scheduled sampling", 2015). In prediction it always reads its own forecast.
+    Padding before a series is skipped, so a short series is forecast as if the window were as short. Later gaps are
+    read as gaps, with their covariates: the encoder can tell how much time went by. A patch without an observed step is
+    no one's key. A key is a state of the encoder and holds what came before it, too: a weight says which patch was
+    looked up, not that its values alone were read.
+
+    In training the decoder is fed the truth with the probability ``teacher_forcing``, drawn for each sequence and step
+    (Bengio et al., "Scheduled sampling for sequence prediction with recurrent neural networks", 2015). It falls in a
+    line to 0 as ``progress``, which the training shell sets, reaches ``teacher_forcing_until``. In prediction the
+    decoder always reads its own forecast, and the future is not touched.
     """
 
     uses = frozenset({"past", "known", "static"})
@@ -66,11 +73,14 @@ class Seq2Seq(Network):
         layers: int = 1,
         dropout: float = 0.2,
         teacher_forcing: float = 0.5,
+        teacher_forcing_until: float = 1.0,
         input_feeding: bool = False,
     ) -> None:
-        """``cell``: "lstm" or "gru"; ``patch`` steps per encoder step and ``horizon_patch`` per decoder step (the same
-        unless given), clipped to the window; ``input_feeding``: the vector that made a forecast enters the next step
-        (Luong et al., section 3.3).
+        """``cell``: "lstm" or "gru", ``layers`` of it with states of ``width``; ``attention``: one of ``ATTENTIONS``;
+        ``patch`` steps per encoder step and ``horizon_patch`` per decoder step (the same unless given), clipped to the
+        window; ``dropout`` on the encoder's inputs, between layers and before the output; ``teacher_forcing``:
+        probability of the truth when training starts; ``teacher_forcing_until``: share of the training after which it
+        is 0; ``input_feeding``: the vector that made a forecast enters the next step (Luong et al., section 3.3).
         """
         super().__init__(spec)
         horizon_patch = patch if horizon_patch is None else horizon_patch
@@ -78,10 +88,15 @@ class Seq2Seq(Network):
         check_shares(dropout=dropout)
         if attention not in ATTENTIONS:
             raise unknown_name("attention", attention, ATTENTIONS)
-        if not 0.0 <= teacher_forcing <= 1.0:
-            raise ConfigError(f"teacher_forcing is a share from 0 to 1; got {teacher_forcing!r}.")
+        if input_feeding and attention == "none":
+            raise ConfigError(
+                "input_feeding hands on what attention found, and attention='none' finds nothing. Choose one of "
+                f"{', '.join(ATTENTIONS[1:])}, or leave input_feeding out."
+            )
+        _check_forcing(teacher_forcing, teacher_forcing_until)
         self.has_attention = attention != "none"
-        self.attention, self.teacher_forcing, self.input_feeding = attention, teacher_forcing, input_feeding
+        self.attention, self.input_feeding = attention, input_feeding
+        self.teacher_forcing, self.teacher_forcing_until = teacher_forcing, teacher_forcing_until
         self.size, self.ahead, self.width = min(patch, spec.context), min(horizon_patch, spec.horizon), width  # P, Q
         self.inputs = StepInputsLayer(spec)
         self.embed = nn.Linear(self.size * self.inputs.past_width, width)
@@ -103,13 +118,13 @@ class Seq2Seq(Network):
 
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """Forecast ``batch``; the same numbers with and without ``need_weights``. Only training reads the future."""
-        inputs = self.inputs(batch, self.head.weight.dtype)
-        memory = self._encode(inputs)
-        truth = self._truth(batch, inputs.window) if self.training and self.teacher_forcing else None
-        outputs, weights = self._decode(inputs, memory, truth, need_weights)  # [M, J, W], [M, J, I]
-        shape = inputs.past.shape[:2]
-        with torch.autocast(outputs.device.type, enabled=False):
-            outputs = outputs.to(self.head.weight.dtype).unflatten(0, shape)  # [B, C, J, W]
+        with torch.autocast(batch.past.device.type, enabled=False):  # errors would add up from step to step
+            inputs = self.inputs(batch, self.head.weight.dtype)
+            memory = self._encode(inputs)
+            truth = self._truth(batch, inputs.window) if self.training and self.forcing() > 0.0 else None
+            outputs, weights = self._decode(inputs, memory, truth, need_weights)  # [M, J, W], [M, J, I]
+            shape = inputs.past.shape[:2]
+            outputs = outputs.unflatten(0, shape)  # [B, C, J, W]
             future = self.head(outputs).flatten(2)[..., : self.spec.horizon]
             point = inputs.window.undo(future.transpose(1, 2))
             quantiles = None
@@ -123,9 +138,14 @@ class Seq2Seq(Network):
         record = AttentionRecord(weights.unflatten(0, shape)[:, :, None], query, key)
         return Output(point, quantiles, (record,))
 
+    def forcing(self) -> float:
+        """Probability with which a decoder step is fed the truth, at this point of the training."""
+        return self.teacher_forcing * max(0.0, 1.0 - self.progress / self.teacher_forcing_until)
+
     def _encode(self, inputs: StepInputs) -> _Memory:
         """Run the encoder over the past patches, from the first one with an observed step on."""
-        steps = patch_past(inputs.past, self.size, dim=2).flatten(3).flatten(0, 1)  # [M, I, P * Fp]
+        begun = inputs.observed.cumsum(dim=-1) > 0  # [B, C, L]: steps before are padding, covariates and all
+        steps = patch_past(inputs.past * begun[..., None], self.size, dim=2).flatten(3).flatten(0, 1)  # [M, I, P * Fp]
         seen = seen_patches(patch_past(inputs.observed, self.size, dim=2)).flatten(0, 1)  # [M, I]
         tokens = self.dropout(self.embed(steps))
         states, last = self.encoder(tokens, skip=leading(seen))
@@ -148,7 +168,7 @@ class Seq2Seq(Network):
                 parts.append(looked[0])
             if self.input_feeding:
                 parts.append(vector)
-            out, state = self.decoder(torch.cat([part.to(fed.dtype) for part in parts], dim=-1)[:, None], state)
+            out, state = self.decoder(torch.cat(parts, dim=-1)[:, None], state)
             top = out[:, 0]
             if looked is None and self.has_attention:
                 looked = self._look(top, memory, need_weights)
@@ -163,13 +183,14 @@ class Seq2Seq(Network):
     def _look(self, top: Tensor, memory: _Memory, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """Attention of the decoder's state over the encoder's: context ``[M, W]`` and weights ``[M, 1, I]``."""
         assert self.score is not None
-        states = memory.states.to(top.dtype)
+        states = memory.states
         read = attend(top[:, None], states, states, score=self.score, mask=memory.mask, weights=need_weights)
         return read.output[:, 0], read.weights
 
     def _newest(self, inputs: StepInputs) -> Tensor:
-        """The last ``Q`` values of the past, ``[M, Q]``, 0 where unobserved: what the first step is fed."""
-        values = inputs.past[..., 0].flatten(0, 1)[:, -self.ahead :]  # [M, <= Q]
+        """The last ``Q`` values of the past, ``[M, Q]``, the newest one in its gaps: what the first step is fed."""
+        values, observed = inputs.past[..., 0].flatten(0, 1), inputs.observed.flatten(0, 1)  # [M, L]
+        values = torch.where(observed, values, last_observed(values, observed)[0][:, None])[:, -self.ahead :]
         return nn.functional.pad(values, (self.ahead - values.shape[-1], 0))
 
     def _next(self, forecast: Tensor, step: int, truth: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -177,14 +198,23 @@ class Seq2Seq(Network):
         if truth is None:
             return forecast
         values, observed = truth
-        forced = torch.rand(len(forecast), 1, device=forecast.device) < self.teacher_forcing * (1.0 - self.progress)
-        return torch.where(forced & observed[:, step], values[:, step].to(forecast.dtype), forecast)
+        forced = torch.rand(len(forecast), 1, device=forecast.device) < self.forcing()
+        return torch.where(forced & observed[:, step], values[:, step], forecast)
 
     def _truth(self, batch: Batch, window: WindowScale) -> tuple[Tensor, Tensor]:
         """The future in deviations of the window, and where it was observed: two ``[M, J, Q]``."""
-        z = (batch.future.to(window.scale.dtype) - window.loc[:, None]) / window.scale[:, None]
-        # a constant past gives a tiny unit, and the truth in it would be huge
-        observed = batch.future_observed & (z.abs() < 1e3)
-        parts = (torch.where(observed, z, torch.zeros_like(z)), observed)
-        values, seen = (patch_future(p.transpose(1, 2), self.ahead, dim=2).flatten(0, 1) for p in parts)
+        with torch.no_grad():
+            z = (full_precision(batch.future) - window.loc[:, None]) / window.scale[:, None]
+            observed = batch.future_observed & (z.abs() <= _FAR)
+            z = torch.where(observed, z, torch.zeros_like(z)).to(self.head.weight.dtype)
+        values, seen = (patch_future(part.transpose(1, 2), self.ahead, dim=2).flatten(0, 1) for part in (z, observed))
         return values, seen
+
+
+def _check_forcing(start: float, until: float) -> None:
+    """Raises ConfigError for a probability outside [0, 1], or a share of the training outside (0, 1]."""
+    numbers = [isinstance(value, (int, float)) and not isinstance(value, bool) for value in (start, until)]
+    if not numbers[0] or not 0.0 <= start <= 1.0:
+        raise ConfigError(f"teacher_forcing is a probability from 0 to 1; got {start!r}.")
+    if not numbers[1] or not 0.0 < until <= 1.0:
+        raise ConfigError(f"teacher_forcing_until is a share of the training above 0 and at most 1; got {until!r}.")

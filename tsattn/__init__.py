@@ -24,6 +24,7 @@ _HOME = {
     "TrainConfig": "tsattn.training.config",
     "TsattnError": "tsattn.errors",
     "TsattnWarning": "tsattn.errors",
+    "attention": "tsattn",
     "build": "tsattn.models",
     "from_wide": "tsattn.data.table",
     "list_datasets": "tsattn.data.catalog",
@@ -45,6 +46,7 @@ __all__ = [
     "TsattnError",
     "TsattnWarning",
     "__version__",
+    "attention",
     "build",
     "from_wide",
     "list_datasets",
@@ -52,6 +54,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from tsattn import attention
     from tsattn.data.batch import Batch
     from tsattn.data.catalog import list_datasets, load_dataset
     from tsattn.data.datamodule import ForecastDataModule
@@ -70,7 +73,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     """Import the home of a public name when it is first used."""
     if name in _HOME:
-        value = getattr(importlib.import_module(_HOME[name]), name)
+        home = importlib.import_module(f"tsattn.{name}" if _HOME[name] == "tsattn" else _HOME[name])
+        value = home if _HOME[name] == "tsattn" else getattr(home, name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'tsattn' has no attribute {name!r}")

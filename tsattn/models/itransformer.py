@@ -47,7 +47,7 @@ class ITransformer(Network):
         heads: int = 8,
         hidden: int = 128,
         layers: int = 2,
-        dropout: float = 0.1,
+        dropout: float = 0.3,
     ) -> None:
         """``hidden``: width of the feed-forward networks."""
         super().__init__(spec)

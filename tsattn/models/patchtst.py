@@ -55,11 +55,11 @@ class PatchTST(Network):
         self,
         spec: InputSpec,
         *,
-        patch: int = 16,
-        stride: int = 8,
-        width: int = 16,
+        patch: int = 24,
+        stride: int = 24,
+        width: int = 32,
         heads: int = 4,
-        hidden: int = 128,
+        hidden: int = 64,
         layers: int = 3,
         dropout: float = 0.3,
         attention_dropout: float = 0.0,
@@ -71,7 +71,8 @@ class PatchTST(Network):
     ) -> None:
         """``patch`` and ``stride`` in steps, clipped to the window; ``hidden``: width of the feed-forward networks;
         ``norm``: "batch" or "layer"; ``affine``: a learnt gain and shift for each target around the network;
-        ``individual``: a head for each target. Raises ConfigError for a stride that would skip steps.
+        ``individual``: a head for each target. The defaults are sized for a processor; those of the authors are in
+        ``configs/benchmark``. Raises ConfigError for a stride that would skip steps.
         """
         super().__init__(spec)
         check_sizes(patch=patch, stride=stride, width=width, heads=heads, hidden=hidden, layers=layers)

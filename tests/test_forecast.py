@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -100,6 +102,38 @@ def test_plot_without_attention():
     figure = forecast_of(table_of(["a", "b"], range(4)), Roles()).plot(max_series=1)
     assert len(figure.axes) == 1
     assert figure.get_suptitle() == "toy: 1 of 2 series, 1 left out"
+
+
+IDS = {
+    "text": (["a", "b"], ["b", 1, -1]),
+    "integers": ([1, 7], [7, np.int32(7), "7"]),  # an integer is an id where ids are integers, never a position
+    "floats": ([0.5, 1.5], [1.5, "1.5", 1]),
+    "dates": (
+        [dt.date(2024, 1, 1), dt.date(2024, 2, 1)],
+        [dt.date(2024, 2, 1), pd.Timestamp("2024-02-01"), "2024-02-01"],
+    ),
+    "stamps": (
+        list(pd.to_datetime(["2024-01-01", "2024-02-01"])),
+        [pd.Timestamp("2024-02-01"), np.datetime64("2024-02-01")],
+    ),
+    "booleans": ([False, True], [True, "True", 1]),
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_plot_of_one_series_by_an_id_of_any_type(kind):
+    ids, asked = IDS[kind]
+    forecast = forecast_of(table_of(ids, range(4)), Roles())
+    for series in asked:
+        (axes,) = forecast.plot(series).axes
+        assert axes.get_title(loc="left").startswith(f"{ids[1]},")
+
+
+def test_plot_of_a_series_that_is_not_there():
+    forecast = forecast_of(table_of([1, 7], range(4)), Roles())
+    for series in (0, 2.5, "x", dt.date(2024, 1, 1), None.__class__):
+        with pytest.raises(ConfigError, match=r"No series .* in this forecast of 2: 1, 7"):
+            forecast.plot(series)
 
 
 def test_the_road_from_fit_to_map():

@@ -137,6 +137,14 @@ def test_best_weights_are_restored(waves, monkeypatch):
     assert any(not torch.equal(seen[1][name], seen[3][name]) for name in seen[1])
 
 
+def test_epochs_are_counted_from_one_where_they_are_read(waves, monkeypatch, capsys):
+    from tsattn.training.module import ForecastModule
+
+    monkeypatch.setattr(ForecastModule, "on_validation_epoch_end", lambda self: self.log("val_loss", 1.0))
+    forecaster("nlinear", training={"epochs": 2}).fit(waves)
+    assert "best val_loss 1 in epoch 1;" in capsys.readouterr().err
+
+
 def test_early_stopping_counts_validations(waves):
     model = forecaster(
         "nlinear",
@@ -157,7 +165,7 @@ def test_not_finite_loss_names_the_series(waves):
             point = batch.past[:, -1:].expand(-1, self.spec.horizon, -1) * self.weight
             return tsattn.Output(torch.where(batch.series[:, None, None] == 1, torch.nan, point))
 
-    with pytest.raises(TrainingError, match=r"not finite at epoch 0, step 0; it comes from series 's1'"):
+    with pytest.raises(TrainingError, match=r"not finite in epoch 1, step 1; it comes from series 's1'"):
         forecaster(Broken, output="point").fit(waves)
 
 

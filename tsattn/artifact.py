@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import asdict, replace
 from decimal import Decimal
@@ -34,6 +33,7 @@ from tsattn.errors import ArtifactError, ConfigError
 from tsattn.models import MODELS, InputSpec, Network, build
 from tsattn.training.run import TrainSummary
 from tsattn.typed import typed
+from tsattn.writing import write_whole
 
 if TYPE_CHECKING:
     from tsattn.forecaster import Forecaster
@@ -70,10 +70,10 @@ def save(forecaster: Forecaster, path: Path, *, history: bool) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     (path / "model.json").unlink(missing_ok=True)  # no old description beside new weights, should this be cut short
     for name, data in files.items():
-        _write(path / name, data)
+        write_whole(path / name, data)
     if panel is None:
         (path / "history.safetensors").unlink(missing_ok=True)  # of a model saved here before
-    _write(path / "model.json", description)
+    write_whole(path / "model.json", description)
     return path
 
 
@@ -235,12 +235,3 @@ def _ids_from_json(data: dict[str, Any]) -> pa.Array:
     if pa.types.is_temporal(kind):
         return pa.array(values, type=f"int{kind.bit_width}").view(kind)
     return pa.array(values, type=kind)
-
-
-def _write(file: Path, data: bytes) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    with open(temporary, "wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, file)

@@ -15,6 +15,8 @@ and exits with status 2; any other exception is a fault of ours and exits with 1
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 
 
@@ -44,6 +46,14 @@ class ArtifactError(TsattnError, ValueError):
 
 class TsattnWarning(UserWarning):
     """Something was repaired, skipped or ignored; the result is still valid and the message says what changed."""
+
+
+def warn(message: str) -> None:
+    """A TsattnWarning that points at the first line of code outside this package."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == __name__.split(".")[0]:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, TsattnWarning, stacklevel=level)
 
 
 def unknown_name(kind: str, name: object, known: Iterable[str], error: type[TsattnError] = ConfigError) -> TsattnError:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from tsattn.evaluation.backtest import Backtest
     from tsattn.inspection.maps import AttentionMap
 
 
@@ -37,14 +38,7 @@ class Forecast:
     @property
     def attention(self) -> AttentionMap:
         """Where each forecast looked. Raises ConfigError when it was not asked for or the model has none."""
-        from tsattn.inspection.maps import AttentionMap
-
-        if not self.windows.attention:
-            raise ConfigError(
-                f"No attention in this forecast: ask with predict(attention=True), for a model that has it "
-                f"({self.model!r} was used)."
-            )
-        return AttentionMap(self.panel, self.windows, self.levels, self.model)
+        return attention_map(self, "predict")
 
     @property
     def contributions(self) -> dict[str, np.ndarray] | None:
@@ -59,8 +53,11 @@ class Forecast:
         """Long pandas table: id, time, (target,) forecast and one column ``q<level>`` per quantile level."""
         return frame_of(self.panel, self.windows, self.levels)
 
-    def plot(self, series: int | None = None, *, max_series: int = 6, history: int | None = None) -> Figure:
-        """History and forecast of each series (at most ``max_series``), with the interval and the attention strip."""
+    def plot(self, series: Any = None, *, max_series: int = 6, history: int | None = None) -> Figure:
+        """History and forecast of each series (at most ``max_series``), with the interval and the attention strip.
+
+        ``series`` is the id of one series, or its position where the ids are no integers.
+        """
         from tsattn.inspection.plots import plot_forecast
 
         return plot_forecast(self, series=series, max_series=max_series, history=history)
@@ -76,6 +73,18 @@ class Forecast:
         import html
 
         return f"<p>{html.escape(repr(self))}</p>{self.to_frame().to_html(max_rows=10, index=False)}"
+
+
+def attention_map(result: Forecast | Backtest, method: str) -> AttentionMap:
+    """The attention of what ``method`` returned. Raises ConfigError when there is none; the message says how to ask."""
+    from tsattn.inspection.maps import AttentionMap
+
+    if not result.windows.attention:
+        raise ConfigError(
+            f"No attention in this {type(result).__name__.lower()}: ask with {method}(attention=True), for a model "
+            f"that has it ({result.model!r} was used)."
+        )
+    return AttentionMap(result.panel, result.windows, result.levels, result.model)
 
 
 def frame_of(panel: Panel, windows: WindowForecasts, levels: tuple[float, ...]) -> pd.DataFrame:

@@ -14,14 +14,13 @@ from sklearn.exceptions import NotFittedError
 
 from tsattn import heads
 from tsattn.data.build import build_panel
-from tsattn.data.columns import warn
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.data.future import extend
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Roles
 from tsattn.data.split import Split, chronological
 from tsattn.data.windows import WindowSource, check_seed
-from tsattn.errors import DataError, TsattnError, listed, unknown_name
+from tsattn.errors import DataError, TsattnError, listed, unknown_name, warn
 from tsattn.forecast import Forecast
 from tsattn.inference import WindowForecasts, best_device, forecast_windows
 from tsattn.models import InputSpec, Network, build, find

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tsattn.data.calendar import Frequency, calendar_features, infer_frequency
-from tsattn.data.columns import category_values, is_category, warn
+from tsattn.data.columns import category_values, is_category
 from tsattn.data.fill import Coded, coded_columns, panel_codes, panel_values, static_codes, static_values
 from tsattn.data.panel import Panel
 from tsattn.data.rows import Rows, read_rows
 from tsattn.data.schema import Roles, Schema
 from tsattn.data.table import Columns, column_names, read_columns
 from tsattn.data.walltime import DAY, HOUR
-from tsattn.errors import DataError
+from tsattn.errors import DataError, warn
 
 DEFAULT_ID = "unique_id"
 _MAX_GRID_GROWTH = 50  # a stray stamp can stretch the grid by years: refuse rather than fill the memory

@@ -17,7 +17,6 @@ import sys
 import urllib.error
 import urllib.request
 import uuid
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
@@ -26,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import yaml
 
-from tsattn.errors import DatasetError, TsattnWarning, listed, unknown_name
+from tsattn.errors import DatasetError, listed, unknown_name, warn
 from tsattn.resources import resource_path
 
 if TYPE_CHECKING:
@@ -248,9 +247,7 @@ def _check_file(card: DatasetCard, item: DataFile, path: Path) -> None:
 def _checksum_problem(card: DatasetCard, item: DataFile, where: str, found: str) -> str | None:
     """What is wrong with a checksum, or None. Warns when the card has no checksum to compare with."""
     if not item.sha256:
-        message = f"{where} could not be verified: no checksum of {item.file} is known (its sha256 is {found})."
-        # Level 5 is the caller of load_dataset, both for a file that was found and for one that was fetched.
-        warnings.warn(message, TsattnWarning, stacklevel=5)
+        warn(f"{where} could not be verified: no checksum of {item.file} is known (its sha256 is {found}).")
         return None
     if found in item.sha256:
         return None

@@ -5,15 +5,13 @@ Times have a file of their own, ``data/stamps.py``.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tsattn.errors import DataError, TsattnWarning, listed
+from tsattn.errors import DataError, listed
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -139,14 +137,6 @@ def dictionary_codes(array: pa.DictionaryArray) -> np.ndarray:
 def row_list(rows: np.ndarray) -> str:
     """``row 3``, ``rows 3, 7, 9 and 5 more``: positions in the table, counted from 0, for messages."""
     return f"row{'s' if len(rows) > 1 else ''} {listed(rows.tolist(), 3)}"
-
-
-def warn(message: str) -> None:
-    """A TsattnWarning that points at the first line of code outside this package."""
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).split(".")[0] == __name__.split(".")[0]:
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, TsattnWarning, stacklevel=level)
 
 
 def _half(array: pa.Array) -> np.ndarray:

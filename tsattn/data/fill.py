@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from tsattn.data.columns import category_values, is_category, label_text, number_values, warn
+from tsattn.data.columns import category_values, is_category, label_text, number_values
 from tsattn.data.rows import Rows
 from tsattn.data.schema import Schema
 from tsattn.data.table import Columns
-from tsattn.errors import DataError, listed
+from tsattn.errors import DataError, listed, warn
 
 Coded = tuple[np.ndarray, list[str]]  # codes int32 [n] (-1 missing) into sorted labels
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tsattn.data.columns import id_values, warn
+from tsattn.data.columns import id_values
 from tsattn.data.fill import codes_of, float32_values
 from tsattn.data.panel import Panel
 from tsattn.data.stamps import time_values
 from tsattn.data.table import Columns, read_columns
-from tsattn.errors import DataError, listed
+from tsattn.errors import DataError, listed, warn
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from tsattn.data.calendar import format_time
-from tsattn.data.columns import id_values, row_list, warn
+from tsattn.data.columns import id_values, row_list
 from tsattn.data.schema import Roles
 from tsattn.data.stamps import time_values
 from tsattn.data.table import Columns
-from tsattn.errors import DataError, listed
+from tsattn.errors import DataError, listed, warn
 
 _SHOWN = 3  # places named in a message
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from tsattn.data.calendar import CALENDAR_FEATURES, Frequency, feature_names
 from tsattn.errors import ConfigError, DataError, listed, unknown_name
@@ -90,7 +90,7 @@ class Schema:
 
     roles: Roles
     freq: Frequency
-    time_unit: Literal["s", "ms", "us", "ns", "integer"]  # the resolution of the stamps
+    time_unit: str  # "s", "ms", "us", "ns" (resolution of the stamps) or "integer"
     categories: dict[str, tuple[str, ...]] = field(default_factory=dict)  # categorical column -> labels, coded from 1
 
     @property
@@ -130,6 +130,8 @@ class Schema:
             raise ValueError(f"the roles are not in order: {schema.roles}")
         if Frequency.parse(schema.freq.alias, tz=schema.tz) != schema.freq:
             raise ValueError(f"the frequency {schema.freq.alias!r} is not {schema.freq}")
+        if schema.time_unit not in ("s", "ms", "us", "ns", "integer"):
+            raise ValueError(f"schema.time_unit must be s, ms, us, ns or integer, found {schema.time_unit!r}")
         if schema.integer_time != (schema.freq.kind == "integer"):
             raise ValueError(f"time in {schema.time_unit} does not go with the frequency {schema.freq.alias!r}")
         return schema

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from tsattn.data.columns import dictionary_codes, encode, is_text, row_list, warn
-from tsattn.errors import DataError, listed
+from tsattn.data.columns import dictionary_codes, encode, is_text, row_list
+from tsattn.errors import DataError, listed, warn
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -174,7 +174,7 @@ class WindowSource:
 
 
 def check_seed(seed: Any) -> int:
-    """``seed`` as an integer. Raises ConfigError for what is none from 0 to 2**32 - 1 (as numpy and Lightning have it)."""
+    """``seed`` as an integer; raises ConfigError for what is none from 0 to 2**32 - 1 (as in numpy and Lightning)."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
         raise ConfigError(f"seed must be a whole number from 0 to 2**32 - 1, found {seed!r}.")
     return int(seed)

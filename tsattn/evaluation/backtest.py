@@ -14,7 +14,7 @@ from tsattn.data.walltime import format_time
 from tsattn.data.windows import WindowSource
 from tsattn.errors import ConfigError, DataError
 from tsattn.evaluation.metrics import score_table, seasonal_scale
-from tsattn.forecast import frame_of, id_column, time_index
+from tsattn.forecast import attention_map, frame_of, id_column, time_index
 from tsattn.inference import WindowForecasts, best_device, forecast_windows
 from tsattn.models import build
 
@@ -49,14 +49,7 @@ class Backtest:
     @property
     def attention(self) -> AttentionMap:
         """Attention of every window. Raises ConfigError when it was not asked for or the model has none."""
-        from tsattn.inspection.maps import AttentionMap
-
-        if not self.windows.attention:
-            raise ConfigError(
-                f"No attention in this backtest: ask with backtest(attention=True), for a model that has it "
-                f"({self.model!r} was used)."
-            )
-        return AttentionMap(self.panel, self.windows, self.levels, self.model)
+        return attention_map(self, "backtest")
 
     def metrics(self, by: Literal["series", "step"] | None = None) -> pd.DataFrame:
         """Scores of the model and the baselines, one row each (and per series, or per forecast step from 1).

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from tsattn.errors import ConfigError
 from tsattn.evaluation.m4 import find_m4, run_m4
 from tsattn.evaluation.protocol import find_protocol, run_protocol
+from tsattn.writing import write_whole
 
 
 def benchmark(
@@ -66,6 +66,4 @@ def benchmark(
         result = run_protocol(protocol.name, horizon=horizon, context=reach, **common)
     print(result)
     if file is not None:
-        temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-        temporary.write_text(json.dumps(result.to_dict(), indent=2, default=str) + "\n", encoding="utf-8")
-        os.replace(temporary, file)
+        write_whole(file, (json.dumps(result.to_dict(), indent=2, default=str) + "\n").encode())

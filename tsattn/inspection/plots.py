@@ -6,11 +6,13 @@ are the past steps, on the same time axis, coloured by the attention they got.
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -87,14 +89,12 @@ def plot_strip(
     return ax
 
 
-def plot_forecast(
-    forecast: Forecast, *, series: int | str | None = None, max_series: int = 6, history: int | None = None
-) -> Figure:
+def plot_forecast(forecast: Forecast, *, series: Any = None, max_series: int = 6, history: int | None = None) -> Figure:
     """One row per series: the end of its history, the forecast with its widest interval, and the attention strip.
 
     Args:
         forecast: What ``predict`` returned.
-        series: Position of one series in the forecast, or its id as text; None shows the first ``max_series``.
+        series: Id of one series (or its position, where the ids are no integers); None shows the first ``max_series``.
         max_series: Most series to show (with several targets, most rows); the title says how many are left out.
         history: Past steps to show; None shows what the attention covers, or four horizons where there is none.
 
@@ -146,14 +146,23 @@ def _attention_of(forecast: Forecast) -> AttentionMap | None:
     return attention if attention.mapped else None
 
 
-def _find(forecast: Forecast, series: int | str) -> int:
-    """Position of a series given by position or by id."""
-    if not isinstance(series, str):
+def _find(forecast: Forecast, series: Any) -> int:
+    """Position of a series given by id, by the text of its id, or by position where the ids are no integers."""
+    ids = forecast.panel.ids.take(pa.array(forecast.windows.series))
+    whole = isinstance(series, (int, np.integer)) and not isinstance(series, bool)
+    if whole and not pa.types.is_integer(ids.type):
         return in_range(series, len(forecast), "series")
-    names = [str(forecast.panel.ids[int(s)].as_py()) for s in forecast.windows.series]
-    if series not in names:
+    names = ids.to_pylist()
+    with contextlib.suppress(pa.ArrowException, TypeError, ValueError, OverflowError):
+        wanted = (
+            pa.array(np.asarray([series])).cast(ids.type)[0].as_py()
+        )  # a date may come as a stamp of pandas or numpy
+        if wanted in names:
+            return names.index(wanted)
+    texts = [str(name) for name in names]
+    if str(series) not in texts:
         raise ConfigError(f"No series {series!r} in this forecast of {len(names)}: {listed(map(repr, names))}.")
-    return names.index(series)
+    return texts.index(str(series))
 
 
 def _caption(attention: AttentionMap, scene: Scene, weights: np.ndarray | None, horizon: int | None) -> list[str]:

@@ -187,6 +187,6 @@ class ForecastModule(OnePackage, pl.LightningModule):
         if not names:
             where = "no single window (the sum over the batch overflowed)"
         raise TrainingError(
-            f"The loss is not finite at epoch {self.current_epoch}, step {self.global_step}; it comes from {where}. "
-            f"Lower learning_rate (now {self.learning_rate:g}), or look for extreme values there."
+            f"The loss is not finite in epoch {self.current_epoch + 1}, step {self.global_step + 1}; it comes from "
+            f"{where}. Lower learning_rate (now {self.learning_rate:g}), or look for extreme values there."
         )

@@ -40,7 +40,7 @@ class TrainSummary:
     validation_windows: int
     parameters: int
     best_val_loss: float | None
-    best_epoch: int | None
+    best_epoch: int | None  # from 0, as Lightning counts
     seconds: float = 0.0
     interrupted: bool = False  # Ctrl-C: the best weights so far were kept
 
@@ -111,8 +111,8 @@ def train(network: Network, data: ForecastDataModule, config: TrainConfig, seed:
     if not all(torch.isfinite(p).all() for p in network.parameters()):
         raise TrainingError("The weights are not finite after training. Lower learning_rate.")
     seconds = time.monotonic() - started
-    if config.verbose and best.loss is not None:
-        print(f"best val_loss {best.loss:.4g} in epoch {best.epoch}; {seconds:.0f} s", file=sys.stderr)
+    if config.verbose and best.loss is not None and best.epoch is not None:
+        print(f"best val_loss {best.loss:.4g} in epoch {best.epoch + 1}; {seconds:.0f} s", file=sys.stderr)
     done = (trainer.current_epoch, trainer.global_step)
     return TrainSummary(windows, batches, *done, validation, parameters, best.loss, best.epoch, seconds, interrupted)
 

@@ -87,6 +87,7 @@ def test_the_published_sizes():
     for context in (336, 512):
         network = build("patchtst", InputSpec(horizon=96, context=context), patch=16, stride=8)
         assert network.count == {336: 42, 512: 64}[context]
+    assert build("patchtst", InputSpec(horizon=96, context=336), patch=12).stride == 12  # side by side unless given
 
 
 @both_heads

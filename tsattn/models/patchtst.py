@@ -56,7 +56,7 @@ class PatchTST(Network):
         spec: InputSpec,
         *,
         patch: int = 24,
-        stride: int = 24,
+        stride: int | None = None,
         width: int = 32,
         heads: int = 4,
         hidden: int = 64,
@@ -69,12 +69,13 @@ class PatchTST(Network):
         affine: bool = False,
         individual: bool = False,
     ) -> None:
-        """``patch`` and ``stride`` in steps, clipped to the window; ``hidden``: width of the feed-forward networks;
-        ``norm``: "batch" or "layer"; ``affine``: a learnt gain and shift for each target around the network;
-        ``individual``: a head for each target. The defaults are sized for a processor; those of the authors are in
-        ``configs/benchmark``. Raises ConfigError for a stride that would skip steps.
+        """``patch`` and ``stride`` (``patch`` unless given) in steps, clipped to the window; ``hidden``: width of
+        the feed-forward networks; ``norm``: "batch" or "layer"; ``affine``: a learnt gain and shift for each target
+        around the network; ``individual``: a head for each target. The defaults are sized for a processor; those of
+        the authors are in ``configs/benchmark``. Raises ConfigError for a stride that would skip steps.
         """
         super().__init__(spec)
+        stride = patch if stride is None else stride
         check_sizes(patch=patch, stride=stride, width=width, heads=heads, hidden=hidden, layers=layers)
         check_shares(dropout=dropout, attention_dropout=attention_dropout, head_dropout=head_dropout)
         if stride > patch:

@@ -124,12 +124,12 @@ def page() -> str:
 _HEAD = """# Benchmarks
 
 Written by `python benchmarks/accuracy.py`, which runs every cell that has no result in `benchmarks/results` yet (each
-result carries its settings, seeds, versions and date). Rules: `tsattn/evaluation/protocol.py`. Every test window counts;
-values are standardised by the training part; the weights of the best validation epoch are scored once. MSE / MAE, mean
-of the seeds, ± deviation of the MSE over them; `n` is the number of seeds where it is not 3. Seconds are those of one
-training at the first horizon, on two CPU cores that other work shared. Contexts are fixed columns, none was chosen by a
-test score; other settings are the defaults, or stand in `configs/benchmark/` and were chosen on validation parts
-([log.md](log.md)). Cells that were not run are blank.
+result carries its settings, seeds, versions and date). Rules: `tsattn/evaluation/protocol.py`. Every test window
+counts; values are standardised by the training part; the weights of the best validation epoch are scored once.
+MSE / MAE, mean of the seeds, ± deviation of the MSE over them; `n` is the number of seeds where it is not 3. Seconds
+are those of one training at the first horizon, on two CPU cores that other work shared. Contexts are fixed columns,
+none was chosen by a test score; other settings are the defaults, or stand in `configs/benchmark/` and were chosen on
+validation parts ([log.md](log.md)). Cells that were not run are blank.
 """
 
 

@@ -197,6 +197,41 @@ def test_every_observed_truth_is_scored_for_model_and_baselines_alike():
     assert result.metrics()["mae"].notna().all()
 
 
+def test_series_without_a_window_are_named_with_the_reason():
+    table = make_waves(series=5)
+    row = table.groupby("unique_id").cumcount()
+    table = table[(table["unique_id"] != "s0") | (row < 6)]  # no step before a horizon of 6
+    table.loc[(table["unique_id"] == "s3") & (row >= 200), "y"] = np.nan
+    message = (
+        r"2 of 5 series have no window in the backtest and are skipped \(1 nothing observed in the 48 steps before its "
+        r"origins, 1 too short\): 's0', 's3'\. See Backtest\.skipped"
+    )
+    with pytest.warns(tsattn.TsattnWarning, match=message):
+        result = forecaster("naive").backtest(table, windows=2)
+    assert result.skipped == {"s0": "too short", "s3": "nothing observed in the 48 steps before its origins"}
+    assert set(result.to_frame()["unique_id"]) | set(result.skipped) == set(table["unique_id"])
+
+
+def test_scores_of_nothing_are_nan_and_said():
+    table = make_waves()
+    row = table.groupby("unique_id").cumcount()
+    table["z"] = table["y"].where(row < 288)
+    table["late"] = table["y"].where((row < 200) | (row >= 295))
+    with pytest.warns(tsattn.TsattnWarning) as caught:
+        scores = forecaster("naive", target=["y", "z", "late"]).backtest(table, windows=2).metrics()
+    assert [str(warning.message) for warning in caught] == [
+        "The scores of 'z' are NaN: in 6 windows none of the 36 forecast steps was observed. Choose other origins, or "
+        "more rows.",
+        "The scores of 'late' are NaN: in 6 windows before the 12 observed steps there was nothing of it to read. "
+        "Choose other origins, or more rows.",
+    ]
+    assert scores.groupby("target")["mae"].apply(lambda column: column.isna().all()).to_dict() == {
+        "y": False,
+        "z": True,
+        "late": True,
+    }
+
+
 def test_a_target_with_nothing_to_read_is_nan_and_said():
     table = make_waves()
     table["z"] = table["y"].where((table.groupby("unique_id").cumcount() < 240) | (table["unique_id"] != "s0"))

@@ -12,7 +12,7 @@ from tsattn.data.panel import Panel
 from tsattn.data.split import chronological, last_origins
 from tsattn.data.walltime import format_time
 from tsattn.data.windows import WindowSource
-from tsattn.errors import ConfigError, DataError
+from tsattn.errors import ConfigError, DataError, listed, warn
 from tsattn.evaluation.metrics import score_table, seasonal_scale
 from tsattn.forecast import attention_map, frame_of, id_column, time_index
 from tsattn.inference import WindowForecasts, best_device, forecast_windows
@@ -32,7 +32,8 @@ class Backtest:
     """Forecasts from rolling origins beside the truth, and beside the baselines from the same windows.
 
     ``trained_until`` is the time of the last row any part of the training saw (one per fit, as text); ``in_sample`` is
-    True when the model had been trained on steps it is scored on here (only with ``refit="never"``).
+    True when the model had been trained on steps it is scored on here (only with ``refit="never"``). ``skipped`` maps
+    the ids without any window to the reason.
     """
 
     panel: Panel
@@ -56,7 +57,11 @@ class Backtest:
 
         MAE and RMSE in units of the target, MSE in squared units, sMAPE from 0 to 200, MASE and RMSSE relative to the
         seasonal naive within the rows before the first origin, weighted quantile loss and coverage where there are
-        quantiles. Every observed step counts once; with several targets there is one row for each.
+        quantiles. With several targets there is one row for each.
+
+        A step counts once in every window that forecasts it, if it was observed and the model had an observed value of
+        the target to read before the origin; the baselines are scored on exactly these steps. A series whose scale is
+        zero or unknown is left out of MASE and RMSSE. Scores of nothing are NaN.
         """
         import pandas as pd
 
@@ -155,6 +160,7 @@ def run_backtest(
     forecasts = _roll(models, panel, origins, keep, attention)
     # Scored where the model could forecast, and the baselines on exactly the same steps.
     scored = np.where(np.isnan(forecasts.point), np.nan, forecasts.actual)
+    _mention_unscored(panel, forecasts.actual, scored)
     forecasts = replace(forecasts, actual=scored)
     baselines = {
         name: replace(_baseline(name, forecaster, models[0], panel, forecasts), actual=scored) for name in BASELINES
@@ -186,7 +192,27 @@ def _possible(panel: Panel, origins: np.ndarray, context: int) -> tuple[np.ndarr
             f"No series can be backtested: the longest has {int(panel.lengths.max())} steps, and an origin needs the "
             f"horizon after it and at least one observed step before it. Use a shorter horizon or context."
         )
-    return keep, {panel.ids[int(s)].as_py(): "too short, or nothing observed before its origins" for s in lost}
+    short = (origins[:, lost] < 1).all(axis=0)
+    reasons = np.where(short, "too short", f"nothing observed in the {context} steps before its origins")
+    if len(lost):
+        counts = [f"{int((reasons == reason).sum())} {reason}" for reason in np.unique(reasons)]
+        warn(
+            f"{len(lost)} of {len(panel)} series have no window in the backtest and are skipped ({', '.join(counts)}): "
+            f"{listed(panel.name(int(s)) for s in lost)}. See Backtest.skipped."
+        )
+    return keep, {panel.ids[int(s)].as_py(): str(reason) for s, reason in zip(lost, reasons, strict=True)}
+
+
+def _mention_unscored(panel: Panel, actual: np.ndarray, scored: np.ndarray) -> None:
+    """A warning for each target none of whose steps can be scored ``[W, H, C]``: its scores will be NaN."""
+    for column, name in enumerate(panel.schema.roles.target):
+        if not np.isnan(scored[..., column]).all():
+            continue
+        observed = int((~np.isnan(actual[..., column])).sum())
+        reason = f"none of the {actual[..., column].size} forecast steps was observed"
+        if observed:
+            reason = f"before the {observed} observed steps there was nothing of it to read"
+        warn(f"The scores of {name!r} are NaN: in {len(actual)} windows {reason}. Choose other origins, or more rows.")
 
 
 def _first_origin(origins: np.ndarray, keep: np.ndarray, lengths: np.ndarray) -> np.ndarray:

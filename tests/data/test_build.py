@@ -27,6 +27,23 @@ def roles(**changes) -> Roles:
     return Roles.of(**{"id": "unique_id", "time": "ds", "target": "y", **changes})
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": 0}, r"found target=0 \(int\)"),
+        ({"target": ["y", 1]}, r"found target=1 \(int\)"),
+        ({"id": 5}, r"found id=5 \(int\)"),
+        ({"time": None}, r"found time=None"),
+        ({"known": [3]}, r"found known=3 \(int\)"),
+        ({"past": [("a", "b")]}, r"found past=\('a', 'b'\) \(tuple\)"),
+        ({"static": 3.5}, r"found static=3.5 \(float\)"),
+    ],
+)
+def test_names_of_columns_are_text(changes, message):
+    with pytest.raises(ConfigError, match=rf"names of columns must be text, {message}.*astype\(str\)"):
+        roles(**changes)
+
+
 def same(a, b) -> bool:
     """Bit for bit."""
     arrays = ("values", "codes", "static_values", "static_codes", "indptr", "start")

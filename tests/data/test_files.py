@@ -80,6 +80,21 @@ def test_a_target_and_a_time_with_leading_zeros_are_numbers(tmp_path):
     assert (forecast["ds"].tolist(), forecast["forecast"].tolist()) == ([11], [12.0])
 
 
+@pytest.mark.parametrize("place", ["id", "static", "header", "everywhere"])
+def test_a_csv_in_another_encoding_says_how_to_read_it(tmp_path, place):
+    town, header = ("münchen" if place in ("id", "static") else "m"), ("größe" if place == "header" else "y2")
+    text = f"unique_id,town,{header},ds,y\n" + "".join(f"a,{town},1,2024-01-0{day},{day}\n" for day in range(1, 5))
+    path = tmp_path / "a.csv"
+    path.write_bytes(text.encode("utf-16" if place == "everywhere" else "latin-1"))
+    names = ["unique_id", "town", "ds", "y"]
+    with pytest.raises(DataError, match=r"a.csv is not UTF-8 text \(.*\)\. Save it as UTF-8, .*encoding='latin-1'"):
+        read_columns(path, names, id="town" if place == "id" else "unique_id")
+    if place == "static":
+        with pytest.raises(DataError, match=r"column 'town' holds b'm\\xfcnchen'"):
+            read_columns(path, names)
+        assert read_columns(path, ["y"])["y"].to_pylist() == [1, 2, 3, 4]  # what is not read may be in any encoding
+
+
 def test_known_rows_of_another_spelling_are_not_matched(tmp_path):
     table = pd.DataFrame({"unique_id": [1] * 4 + [2] * 4, "ds": [0, 1, 2, 3] * 2, "y": 1.0, "price": 2.0})
     model = tsattn.Forecaster("lucid", horizon=1, context=2, known=["price"], training=QUICK).fit(table, val_size=0)

@@ -75,6 +75,25 @@ def test_every_source_gives_equal_columns(kind, tmp_path):
     assert decoded(read_columns(str(source) if kind in ("csv", "parquet") else source, NAMES))["kind"][0] == "NA"
 
 
+def test_record_batches_are_tables():
+    table = pa.Table.from_pandas(frame(), preserve_index=False)
+    batch = table.to_batches()[0]
+    assert column_names(batch) == NAMES
+    assert decoded(read_columns(batch, NAMES)) == decoded(read_columns(table, NAMES))
+    twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["y", "y"])
+    with pytest.raises(DataError, match="more than one column named 'y'"):
+        read_columns(twice, ["y"])
+
+
+def test_what_only_lists_its_columns_is_no_table():
+    class Exchange:
+        def __init__(self, table):
+            self.__dataframe__ = table.__dataframe__
+
+    with pytest.raises(DataError, match=r"Cannot read a table from Exchange. Pass a pandas, polars or Arrow table"):
+        read_columns(Exchange(pa.table({"y": [1.0]})), ["y"])
+
+
 IDS = {
     "object": pd.Series(["b", "a", "b"], dtype=object),
     "string": pd.Series(["b", "a", "b"], dtype="string"),
@@ -203,11 +222,31 @@ def test_stamps_of_every_unit_and_zone(unit, tz):
         (pa.array(["2024-01-01T02:00:00+02:00"]), "+02:00"),
         (pa.array(["2024-01-01T02:00+0200"]), "+02:00"),
         (pa.array(["1 January 2024"]), None),
+        (pa.array(["2024-01-01T00:00:00z"]), "UTC"),
+        (pa.array(["2024-01-01t02:00:00+02:00"]), "+02:00"),
+        (pa.array(["2024-01-01 00:00 z"]), "UTC"),
+        (pa.array(["2024Q1"]), None),
+        (pa.array(["2024-q1"]), None),
+        (pa.array(["Q1 2024"]), None),
     ],
 )
 def test_dates_and_text(column, tz):
     values, zone, _ = time_values(column, "ds")
     assert (values.tolist(), zone) == ([DAY * 10**9], tz)
+
+
+def test_spellings_of_one_thing_in_one_column():
+    zulu = pa.array(["2024-01-01T00:00Z", "2024-01-02T00:00z"])
+    assert (time_values(zulu, "ds")[0] // 10**9).tolist() == [DAY, DAY + 86400]
+    quarters = time_values(pa.array(["2023Q4", "2024-Q1", "Q2-2024", "2024q3"]), "ds")[0]
+    assert quarters.astype("datetime64[ns]").astype("datetime64[D]").astype(str).tolist() == [
+        "2023-10-01",
+        "2024-01-01",
+        "2024-04-01",
+        "2024-07-01",
+    ]
+    with pytest.raises(DataError, match=r"1 of 2 values that are no time .*'2024Q5'"):
+        time_values(pa.array(["2024Q1", "2024Q5"]), "ds")
 
 
 def test_integers_stay_integers():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,6 +62,8 @@ def _read_csv(path: Path, wanted: list[str], id: str | None, covariates: Collect
         spelled = _csv_columns(path, codes, text=codes)
         columns |= {name: text for name, text in spelled.items() if _has_leading_zero(text)}
     for name, column in columns.items():
+        if pa.types.is_binary(column.type):
+            raise _not_utf8(path, f"column {name!r} holds {_not_text(column)!r}")
         if is_text(column.type):
             # Only an empty field is missing: "NA" is a name here (Namibia), not a gap.
             column = pc.if_else(pc.equal(column, ""), None, column)
@@ -192,5 +195,33 @@ def _whole_numbers(text: pa.ChunkedArray) -> pa.ChunkedArray:
     return text
 
 
+def _not_text(column: pa.ChunkedArray) -> bytes:
+    """The first value that is not UTF-8."""
+    for value in column.unique().to_pylist():
+        try:
+            (value or b"").decode()
+        except UnicodeDecodeError:
+            return value
+    return b""
+
+
+def _not_utf8(path: Path, found: str) -> DataError:
+    return DataError(
+        f"{path} is not UTF-8 text ({found}). Save it as UTF-8, or read it with its encoding and pass the table, for "
+        f"example pandas.read_csv(path, encoding='latin-1')."
+    )
+
+
+def _begins_like_utf16(path: Path) -> bool:
+    if path.is_dir():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE)
+
+
 def _unreadable(path: Path, error: Exception) -> DataError:
+    if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
+        return _not_utf8(path, str(error))
+    if isinstance(error, pa.ArrowInvalid) and _begins_like_utf16(path):
+        return _not_utf8(path, "it begins like UTF-16")
     return DataError(f"Cannot read {path}: {error}. Expected CSV text or Parquet.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -46,6 +46,14 @@ class Roles:
     ) -> Roles:
         """Roles from names or lists of names; raises ConfigError when a column has two roles or a name is unknown."""
         roles = cls(id, time, _names(target), _names(known), _names(past), _names(static))
+        for role in ("id", "time", "target", "known", "past", "static"):
+            value = getattr(roles, role)
+            for name in value if isinstance(value, tuple) else (value,):
+                if not (isinstance(name, str) or (role == "id" and name is None)):
+                    raise ConfigError(
+                        f"The names of columns must be text, found {role}={name!r} ({type(name).__name__}). Rename the "
+                        f"columns of the table, for example df.columns = df.columns.astype(str), and name that text."
+                    )
         if not roles.target:
             raise ConfigError("No target: name at least one column to forecast.")
         for name in roles.calendar:
@@ -144,7 +152,7 @@ def require_no_duplicates(names: Sequence[str]) -> None:
         raise DataError(f"The table has more than one column named {listed(map(repr, twice))}. Keep one of each.")
 
 
-def _names(value: str | Sequence[str] | None) -> tuple[str, ...]:
+def _names(value: str | Iterable[str] | None) -> tuple[str, ...]:
     if value is None:
         return ()
-    return (value,) if isinstance(value, str) else tuple(value)
+    return (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)

@@ -19,6 +19,8 @@ _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 # An offset counts only behind a time of day, so that no date is mistaken for one.
 _OFFSET = re.compile(r"(?:T\d\d| \d{1,2}:\d\d).*?(Z|[+-]\d\d:?\d\d)$")
 _WRITTEN_DATES = {6: "%Y%m", 8: "%Y%m%d", 10: "%Y%m%d%H"}  # digits -> form
+_LOWER_CASE = re.compile(r"(?<=\d)t(?=\d)|(?<=\d)z$|(?<=\d )z$")
+_QUARTER = re.compile(r"^(?P<year>\d{4})[- ]?[Qq](?P<quarter>[1-4])$|^[Qq](?P<early>[1-4])[- ]?(?P<late>\d{4})$")
 _NUMBERS_FIRST = re.compile(r"^\s*(\d{1,2})[/.-](\d{1,2})[/.-]\d{2,4}")
 
 
@@ -122,10 +124,11 @@ def _parse_text(array: pa.Array, name: str) -> tuple[np.ndarray, str | None, str
     encoded = encode(array, name)
     codes = dictionary_codes(encoded)
     text = pd.Series(encoded.dictionary.to_pylist(), dtype=object)
-    zones = text.str.extract(_OFFSET, expand=False).fillna("none").map(_offset_name)
+    plain = _usual_spelling(text)
+    zones = plain.str.extract(_OFFSET, expand=False).fillna("none").map(_offset_name)
     if zones.nunique() > 1:
         raise _mixed_zones(zones, codes, text, name)
-    stamps = _parse_stamps(text, name)
+    stamps = _parse_stamps(plain, name)
     bad = text[stamps.isna()]
     if len(bad):
         rows = np.flatnonzero(np.isin(codes, np.asarray(bad.index)))
@@ -154,6 +157,17 @@ def _mixed_zones(zones: pd.Series, codes: np.ndarray, text: pd.Series, name: str
         f"The time column {name!r} mixes zones: {listed(found)}. Put all stamps in one zone, for example "
         f"pandas.to_datetime(df[{name!r}], utc=True).dt.tz_convert('Europe/Berlin')."
     )
+
+
+def _usual_spelling(text: pd.Series) -> pd.Series:
+    """Lower-case t and z, which ISO 8601 allows and pandas passes over, as T and Z; 2024Q3 as 2024-07-01."""
+
+    def first_day(match: re.Match[str]) -> str:
+        year, quarter = match["year"] or match["late"], int(match["quarter"] or match["early"])
+        return f"{year}-{3 * quarter - 2:02d}-01"
+
+    upper = text.str.replace(_LOWER_CASE, lambda match: match[0].upper(), regex=True)
+    return upper.str.replace(_QUARTER, first_day, regex=True)
 
 
 def _parse_stamps(text: pd.Series, name: str) -> pd.Series:

@@ -101,13 +101,18 @@ def _open(table: Any, wanted: list[str], id: str | None = None, covariates: Coll
 
 
 def _narwhals(table: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    unknown = DataError(
+        f"Cannot read a table from {type(table).__name__}. Pass a pandas, polars or Arrow table, or the path of "
+        f"a CSV file, a Parquet file or a folder of Parquet files."
+    )
     try:
         frame = nw.from_native(table)
     except TypeError:
-        raise DataError(
-            f"Cannot read a table from {type(table).__name__}. Pass a pandas, polars or Arrow table, or the path of "
-            f"a CSV file, a Parquet file or a folder of Parquet files."
-        ) from None
+        raise unknown from None
+    if isinstance(frame, nw.DataFrame) and nw.get_level(frame) == "interchange":  # it has column names, and little else
+        raise unknown
     if not isinstance(frame, (nw.DataFrame, nw.LazyFrame)):
         raise DataError(f"Expected a table with columns, found a single {type(table).__name__}.")
     return frame
@@ -115,8 +120,8 @@ def _narwhals(table: Any) -> nw.DataFrame[Any] | nw.LazyFrame[Any]:
 
 def _native_names(table: Any) -> list[str]:
     """Names of a pandas or Arrow table as they are; polars has no duplicates."""
-    if hasattr(table, "column_names"):
-        return list(table.column_names)
+    if isinstance(table, (pa.Table, pa.RecordBatch)):
+        return list(table.schema.names)
     return list(table.columns) if hasattr(table, "iloc") and hasattr(table, "columns") else []
 
 

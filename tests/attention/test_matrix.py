@@ -127,6 +127,40 @@ def test_under_autocast(score, normaliser):
     torch.testing.assert_close(asked.weights, exact, atol=0.05, rtol=0.1)
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("score", ["dot", "scaled_dot", "general", "cosine"])
+def test_sharp_weights_in_half_precision_are_those_of_the_output(score, autocast):
+    """Scores of 100: rounded to bfloat16, they would move weights by tenths."""
+    torch.manual_seed(0)
+    query, key, value = (size * torch.randn(2, 2, 50, 32) for size in (4.0, 4.0, 1.0))
+    layer, bias = build_score(score, 32, 32, heads=2), torch.randn(50, 50)
+    if not autocast:
+        query, key, value = query.bfloat16(), key.bfloat16(), value.bfloat16()
+        layer = layer if isinstance(layer, str) else layer.bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        read = attend(query, key, value, score=layer, bias=bias, weights=True)
+    assert read.output.dtype == torch.bfloat16
+    assert read.weights.max() > 0.8
+    torch.testing.assert_close(read.weights @ value.float(), read.output.float(), atol=0.02, rtol=0)
+
+
+@every_normaliser
+def test_without_keys_zeros_are_read(normaliser):
+    read = attend(torch.randn(2, 3, 4), torch.zeros(2, 0, 4), torch.zeros(2, 0, 5), normaliser=normaliser, weights=True)
+    assert torch.equal(read.output, torch.zeros(2, 3, 5))
+    assert read.weights.shape == (2, 3, 0)
+
+
+@pytest.mark.parametrize("width", [1, 3, 9])
+def test_values_of_another_width(width):
+    """The fused kernel takes one width alone, so the narrower side is filled up with zeros."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 5, 4), torch.randn(2, 7, 4), torch.randn(2, 7, width)
+    read = attend(query, key, value)
+    assert read.output.shape == (2, 5, width)
+    torch.testing.assert_close(read.output, attention_weights(query, key) @ value, atol=1e-6, rtol=1e-5)
+
+
 @every_score
 @every_normaliser
 def test_weights_with_their_gradient(score, normaliser):
@@ -198,5 +232,12 @@ def test_refusals():
         case(mask=torch.zeros(6, 6))
     with pytest.raises(ConfigError, match="Unknown normaliser 'softmx'"):
         case(normaliser="softmx")
+    for name in ("dot", "scaled_dot"):
+        with pytest.raises(
+            ConfigError, match=f"The {name} score compares vectors of one width; queries have 4 and keys 5"
+        ):
+            attend(case.query, torch.zeros(B, N, 6, 5), case.value, score=name)
+    with pytest.raises(RuntimeError):  # never filled up to one width in silence
+        attend(case.query, torch.zeros(B, N, 6, 3), case.value, score=build_score("general", D, 5))
     with pytest.raises(ConfigError, match="Unknown score without parameters 'additive'"):
         attend(case.query, case.key, case.value, score="additive")

@@ -183,7 +183,60 @@ def test_dropout_falls_in_training_alone_and_never_on_the_weights_returned():
     assert torch.equal(layer(tokens, weights=True).weights, weights)
 
 
+def test_a_mask_and_a_bias_may_be_the_same_for_all_keys_beside_a_null_key():
+    layer, tokens = layer_for(null_key=True), torch.randn(2, 5, 8)
+    rows, bias = torch.tensor([True, False, True, True, True])[:, None], torch.randn(5, 1)
+    short = layer(tokens, mask=rows, bias=bias, weights=True)
+    whole = layer(tokens, mask=rows.expand(5, 5), bias=bias.expand(5, 5), weights=True)
+    assert torch.equal(short.weights, whole.weights)
+    torch.testing.assert_close(short.weights[:, :, 1, -1], torch.ones(2, 2))
+
+
+@pytest.mark.parametrize("kind", ["plain", "padding", "causal", "cross"])
+def test_torch_agrees(kind):
+    """``nn.MultiheadAttention`` with the same weights; its masks say True where a query may *not* attend."""
+    cross = kind == "cross"
+    layer, other = (
+        layer_for(key_width=3 if cross else 8),
+        torch.nn.MultiheadAttention(8, 2, batch_first=True, **({"kdim": 3, "vdim": 3} if cross else {})),
+    )
+    query, key = torch.randn(3, 6, 8), torch.randn(3, 5, 3) if cross else None
+    parts = (layer.query, layer.key, layer.value)
+    with torch.no_grad():
+        if cross:
+            for name, part in zip("qkv", parts, strict=True):
+                getattr(other, f"{name}_proj_weight").copy_(part.weight)
+        else:
+            other.in_proj_weight.copy_(torch.cat([part.weight for part in parts]))
+        other.in_proj_bias.copy_(torch.cat([part.bias for part in parts]))
+        other.out_proj.load_state_dict(layer.out.state_dict())
+    observed = torch.tensor([[True] * 6, [True] * 4 + [False] * 2, [False] * 3 + [True] * 3])
+    options = {
+        "padding": ({"mask": key_mask(observed)}, {"key_padding_mask": ~observed}),
+        "causal": ({"mask": causal_mask(6)}, {"attn_mask": ~causal_mask(6)}),
+    }
+    ours, theirs = options.get(kind, ({}, {}))
+    output, weights = layer(query, key, weights=True, **ours)
+    read = query if key is None else key
+    expected, maps = other(query, read, read, average_attn_weights=False, **theirs)
+    torch.testing.assert_close(output, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(weights, maps.detach(), atol=1e-5, rtol=1e-5)
+
+
 def test_refusals():
+    layer, tokens = layer_for(), torch.randn(2, 5, 8)
+    with pytest.raises(ConfigError, match=r"A mask \[2, 5, 5\] for queries \[2, 5, 8\] has no place for the heads"):
+        layer(tokens, mask=causal_mask(5).expand(2, 5, 5))  # two windows, two heads: torch would not notice
+    with pytest.raises(ConfigError, match="no place for the heads"):
+        layer.with_scores(tokens, None, mask=causal_mask(5).expand(2, 5, 5))
+    with pytest.raises(ConfigError, match="at least 1; got 8 and 0"):
+        MultiHeadAttention(8, 0)
+    with pytest.raises(ConfigError, match=r"Unknown normaliser 'sparsmax'\. Did you mean 'sparsemax'"):
+        MultiHeadAttention(8, 2, normaliser="sparsmax")
+    with pytest.raises(ConfigError, match=r"dropout is a probability from 0 to 1; got 1\.5"):
+        MultiHeadAttention(8, 2, dropout=1.5)
+    with pytest.raises(ConfigError, match="width of a head is even; got 1"):
+        MultiHeadAttention(2, 2, rotary=True)
     with pytest.raises(ConfigError, match=r"3 heads do not divide a width of 8. Change one, or give head_width."):
         MultiHeadAttention(8, 3)
     assert MultiHeadAttention(8, 3, head_width=5)(torch.randn(1, 2, 8)).output.shape == (1, 2, 8)

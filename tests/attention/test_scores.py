@@ -130,10 +130,18 @@ def test_scores_come_in_full_precision(name):
         assert score.bfloat16()(query, key).dtype == torch.float32
 
 
-def test_large_half_precision_vectors_are_scaled_before_they_are_multiplied():
-    query = torch.full((1, 64), 40.0, dtype=torch.float16)
-    assert not dot(query, query).isfinite().all()  # 64 * 1,600 is beyond half precision
-    assert scaled_dot(query, query).isfinite().all()
+@pytest.mark.parametrize("autocast", [False, True])
+def test_products_of_half_precision_vectors_are_not_rounded(autocast):
+    """A score of 300 is rounded to 2 in bfloat16, and 64 * 1,600 is beyond float16."""
+    torch.manual_seed(0)
+    query, key = (10 * torch.randn(5, 16)).bfloat16(), (10 * torch.randn(6, 16)).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        found = dot(query, key), scaled_dot(query, key)
+    exact = query.double() @ key.double().T
+    torch.testing.assert_close(found[0].double(), exact, atol=1e-3, rtol=1e-6)
+    torch.testing.assert_close(found[1].double(), exact / 4, atol=1e-3, rtol=1e-6)
+    large = torch.full((1, 64), 40.0, dtype=torch.float16)
+    assert dot(large, large).item() == 102_400
 
 
 def test_refusals():

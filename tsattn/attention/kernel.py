@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tsattn.attention.normalisers import NORMALISERS, normalise_scores
-from tsattn.attention.scores import PLAIN_SCORES, Score
+from tsattn.attention.scores import PLAIN_SCORES, Score, check_widths, scaled_dot
 from tsattn.errors import ConfigError, unknown_name
 
 AnyScore: TypeAlias = str | Score | Callable[[Tensor, Tensor], Tensor]
@@ -45,7 +46,8 @@ def attend(
     """Read ``value`` where ``key`` matches ``query``: ``normaliser(score(query, key) + bias) @ value``.
 
     The output is the same number for number whether weights are asked for or not. Dot-product scores with a softmax go
-    through torch's fused kernel, which never holds ``J * I`` numbers; the others form the weights.
+    through torch's fused kernel, which never holds ``J * I`` numbers (on a CPU it does while a weight may be dropped);
+    the others form the weights.
 
     Args:
         query: ``[..., J, D]``.
@@ -65,9 +67,9 @@ def attend(
         exactly 0.
 
     Raises:
-        ConfigError: an unknown score or normaliser, a mask that is not boolean.
+        ConfigError: an unknown score or normaliser, widths the score cannot compare, a mask that is not boolean.
     """
-    _check(score, mask, normaliser)
+    _check(query, key, score, mask, normaliser)
     factors = _factors(score, query, key) if normaliser == "softmax" else None
     if factors is not None:
         output = _fused(*factors, value, mask, bias, dropout)
@@ -75,7 +77,10 @@ def attend(
             return Attended(output)
         rows = torch.arange(query.shape[-2], device=query.device) if weights is True else weights
         with torch.set_grad_enabled(grad and torch.is_grad_enabled()):
-            return Attended(output, _some_rows(query, key, rows, score, mask, bias))
+            # the numbers the kernel read: under autocast it rounds them to the precision of its output
+            left, right, scale = factors[0].to(output.dtype), factors[1].to(output.dtype), factors[2]
+            bias = None if bias is None else bias.to(output.dtype)
+            return Attended(output, _some_rows(left, right, scale, rows, mask, bias))
     formed = attention_weights(query, key, score=score, mask=mask, bias=bias, normaliser=normaliser)
     output = functional.dropout(formed, dropout).to(value.dtype) @ value
     if weights is False:
@@ -99,14 +104,16 @@ def attention_weights(
     ``[..., J, I]`` -> ``[..., J, I]`` float32. Every row sums to 1; a masked weight is exactly 0, and so is a whole row
     in which nothing may be attended (never NaN, nor its gradient). Raises ConfigError as ``attend``.
     """
-    _check(score, mask, normaliser)
+    _check(query, key, score, mask, normaliser)
     scores = (PLAIN_SCORES[score] if isinstance(score, str) else score)(query, key)
     return normalise_scores(scores if bias is None else scores + bias, mask, normaliser)
 
 
-def _check(score: AnyScore, mask: Tensor | None, normaliser: str) -> None:
-    if isinstance(score, str) and score not in PLAIN_SCORES:
-        raise unknown_name("score without parameters", score, PLAIN_SCORES)
+def _check(query: Tensor, key: Tensor, score: AnyScore, mask: Tensor | None, normaliser: str) -> None:
+    if isinstance(score, str):
+        if score not in PLAIN_SCORES:
+            raise unknown_name("score without parameters", score, PLAIN_SCORES)
+        check_widths(score, query.shape[-1], key.shape[-1])
     if normaliser not in NORMALISERS:
         raise unknown_name("normaliser", normaliser, NORMALISERS)
     if mask is not None and mask.dtype != torch.bool:
@@ -140,8 +147,10 @@ def _fused(
         bias = bias.to(query.dtype)
         mask = bias if mask is None else torch.where(mask, bias, bias.new_tensor(-torch.inf))
     query, key, value = (_four(part.expand(*lead, *part.shape[-2:]), lead) for part in (query, key, value))
-    joined = None if mask is None else _four(mask, lead)
-    output = functional.scaled_dot_product_attention(query, key, value, joined, dropout, scale=scale)
+    joined, width = None if mask is None else _four(mask, lead), value.shape[-1]
+    missing = width - query.shape[-1]  # torch fuses only queries, keys and values of one width
+    query, key, value = _filled(query, missing), _filled(key, missing), _filled(value, -missing)
+    output = functional.scaled_dot_product_attention(query, key, value, joined, dropout, scale=scale)[..., :width]
     output = output.reshape(*lead, *output.shape[-2:])
     return output if blind is None else output.masked_fill(blind, 0.0)
 
@@ -154,8 +163,13 @@ def _four(part: Tensor, lead: torch.Size) -> Tensor:
     return expanded.reshape(math.prod(outer), *head, *shape[-2:])
 
 
+def _filled(part: Tensor, zeros: int) -> Tensor:
+    """``zeros`` more entries behind each vector."""
+    return functional.pad(part, (0, zeros)) if zeros > 0 else part
+
+
 def _some_rows(
-    query: Tensor, key: Tensor, rows: Tensor, score: AnyScore, mask: Tensor | None, bias: Tensor | None
+    query: Tensor, key: Tensor, scale: float, rows: Tensor, mask: Tensor | None, bias: Tensor | None
 ) -> Tensor:
     """Softmax weights ``[..., R, I]`` of the query rows ``rows [R]``, some at a time."""
     others = [part.shape[:-2] for part in (query, key, mask, bias) if part is not None]
@@ -165,7 +179,7 @@ def _some_rows(
             attention_weights(
                 query.index_select(-2, some),
                 key,
-                score=score,
+                score=partial(scaled_dot, scale=scale),
                 mask=_rows_of(mask, some),
                 bias=_rows_of(bias, some),
             )

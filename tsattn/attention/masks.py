@@ -17,15 +17,16 @@ def causal_mask(queries: int, keys: int | None = None, *, device: torch.device |
 
     With more queries than keys the first ones stand before every key and see nothing.
     """
-    return _ahead(queries, queries if keys is None else keys, device) <= 0
+    query, key = _positions(queries, queries if keys is None else keys, device)
+    return key <= query
 
 
 def local_mask(
     queries: int, keys: int | None = None, *, before: int, after: int = 0, device: torch.device | str | None = None
 ) -> Tensor:
     """Each query sees ``before`` steps back, its own and ``after`` steps ahead: ``[J, I]``."""
-    ahead = _ahead(queries, queries if keys is None else keys, device)
-    return (ahead >= -before) & (ahead <= after)
+    query, key = _positions(queries, queries if keys is None else keys, device)
+    return (key >= query - before) & (key <= query + after)
 
 
 def key_mask(observed: Tensor) -> Tensor:
@@ -45,7 +46,7 @@ def seen_patches(observed: Tensor) -> Tensor:
     return observed.any(dim=-1)
 
 
-def _ahead(queries: int, keys: int, device: torch.device | str | None) -> Tensor:
-    """How many steps key i stands ahead of query j: ``[J, I]`` int64."""
+def _positions(queries: int, keys: int, device: torch.device | str | None) -> tuple[Tensor, Tensor]:
+    """Where the queries ``[J, 1]`` and the keys ``[1, I]`` stand: compared, they never take ``J * I`` integers."""
     query = torch.arange(queries, device=device)[:, None] + (keys - queries)
-    return torch.arange(keys, device=device)[None] - query
+    return query, torch.arange(keys, device=device)[None]

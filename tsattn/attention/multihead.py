@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tsattn.attention.kernel import Attended, attend
-from tsattn.attention.normalisers import normalise_scores
+from tsattn.attention.normalisers import NORMALISERS, normalise_scores
 from tsattn.attention.positions import rotate
 from tsattn.attention.scores import PLAIN_SCORES, build_score
-from tsattn.errors import ConfigError
+from tsattn.errors import ConfigError, unknown_name
 from tsattn.layers.norm import full_precision
 
 
@@ -58,10 +58,16 @@ class MultiHeadAttention(nn.Module):
         null_key: bool = False,
         keys: int | None = None,
     ) -> None:
-        """Raises ConfigError when ``heads`` does not divide ``width`` and no ``head_width`` is given, and for rotary
-        positions in heads of an odd width.
+        """Raises ConfigError when ``heads`` does not divide ``width`` and no ``head_width`` is given, for sizes below
+        1, an unknown score or normaliser, a dropout outside [0, 1], and rotary positions in heads of an odd width.
         """
         super().__init__()
+        if min(width, heads) < 1:
+            raise ConfigError(f"width and heads are whole numbers of at least 1; got {width} and {heads}.")
+        if normaliser not in NORMALISERS:
+            raise unknown_name("normaliser", normaliser, NORMALISERS)
+        if not 0.0 <= dropout <= 1.0:
+            raise ConfigError(f"dropout is a probability from 0 to 1; got {dropout}.")
         if head_width is None and width % heads:
             raise ConfigError(f"{heads} heads do not divide a width of {width}. Change one, or give head_width.")
         key_width = width if key_width is None else key_width
@@ -98,15 +104,19 @@ class MultiHeadAttention(nn.Module):
         Args:
             query: Tokens that ask.
             key: Tokens that are read.
-            mask: Bool, True = may attend, broadcastable to ``[..., N, J, I]``: a mask ``[B, J, I]`` without a place
-                for the heads would be taken for ``[N, J, I]``, so write ``mask[:, None]``.
+            mask: Bool, True = may attend, broadcastable to ``[..., N, J, I]``. ``[B, J, I]``, without a place for the
+                heads, would be taken for ``[N, J, I]`` and is refused: write ``mask[:, None]``.
             bias: Added to the scores, broadcastable to ``[..., N, J, I]``.
             query_start: Position of the first query when key 0 stands at position 0; read by rotary positions alone.
             weights, grad: As in ``attend``.
 
         Returns:
             Output ``[..., J, W]``; weights ``[..., N, R, I]``, with one more column at the end for the null key.
+
+        Raises:
+            ConfigError: a mask without a place for the heads.
         """
+        _check_mask(mask, query)
         queries, keys, values = self._project(query, query if key is None else key, query_start)
         if self.null_key is not None:
             keys, values, mask, bias = self._with_null(keys, values, mask, bias)
@@ -130,8 +140,10 @@ class MultiHeadAttention(nn.Module):
         """Self-attention whose scores are added to those of an earlier layer, ``carried [..., N, I, I]``.
 
         Returns the output ``[..., I, W]``, the weights and the summed scores, both ``[..., N, I, I]``. The scores are
-        needed, so the fused kernel is of no use here. Raises ConfigError for a layer with a null key.
+        needed, so the fused kernel is of no use here. Raises ConfigError for a layer with a null key, and for a mask
+        without a place for the heads.
         """
+        _check_mask(mask, tokens)
         if self.null_key is not None:
             raise ConfigError("Scores cannot be carried from layer to layer with a null key.")
         queries, keys, values = self._project(tokens, tokens, 0)
@@ -171,10 +183,20 @@ class MultiHeadAttention(nn.Module):
         keys = torch.cat((keys, null), dim=-2)
         values = torch.cat((values, values.new_zeros(*values.shape[:-2], 1, values.shape[-1])), dim=-2)
         if mask is not None:
+            mask = mask.expand(*mask.shape[:-1], keys.shape[-2] - 1)  # it may be the same for all keys
             mask = torch.cat((mask, mask.new_ones(*mask.shape[:-1], 1)), dim=-1)
         if bias is not None:
+            bias = bias.expand(*bias.shape[:-1], keys.shape[-2] - 1)
             bias = torch.cat((bias, bias.new_zeros(*bias.shape[:-1], 1)), dim=-1)
         return keys, values, mask, bias
+
+
+def _check_mask(mask: Tensor | None, query: Tensor) -> None:
+    if mask is not None and mask.dim() == query.dim() > 2 and mask.shape[-3] != 1:
+        raise ConfigError(
+            f"A mask {list(mask.shape)} for queries {list(query.shape)} has no place for the heads. Write "
+            f"mask[:, None] if it differs by window, mask[None] if it differs by head."
+        )
 
 
 def _rms(tokens: Tensor) -> Tensor:

@@ -38,6 +38,8 @@ def normalise_scores(scores: Tensor, mask: Tensor | None = None, normaliser: str
 
 
 def _sparse(scores: Tensor, mask: Tensor | None, alpha: float) -> Tensor:
+    if not scores.shape[-1]:
+        return scores
     if mask is not None:
         lowest = scores.new_full((), torch.finfo(scores.dtype).min)
         top = torch.where(mask, scores.detach(), lowest).amax(dim=-1, keepdim=True)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from tsattn.attention.kernel import AnyScore, Attended, attend
-from tsattn.attention.masks import both, causal_mask, local_mask
+from tsattn.attention.masks import both
 from tsattn.errors import ConfigError
+from tsattn.layers.norm import full_precision
 
 
 def local_attend(
@@ -41,15 +42,14 @@ def local_attend(
     if before < 0 or after < 0 or block < 1:
         raise ConfigError(f"before and after are at least 0 and block at least 1; got {before}, {after}, {block}.")
     queries, keys = query.shape[-2], key.shape[-2]
-    window = local_mask(queries, keys, before=before, after=after, device=query.device)
-    outputs, maps = [], []
-    for start in range(0, queries, block):
+    shift, outputs, maps = keys - queries, [], []
+    for start in range(0, max(queries, 1), block):
         end = min(start + block, queries)
-        shift = keys - queries
         low, high = max(start + shift - before, 0), max(min(end + shift + after, keys), 0)
-        low = min(low, max(high - 1, 0))  # at least one key, all of it masked
-        high = max(high, low + 1)
-        near = both(window[start:end, low:high], _cut(mask, start, end, low, high))
+        low = min(low, high)  # no key at all where the whole block stands before the first one
+        at = torch.arange(start, end, device=query.device)[:, None] + shift
+        there = torch.arange(low, high, device=query.device)
+        near = both((there >= at - before) & (there <= at + after), _cut(mask, start, end, low, high))
         read = attend(
             query[..., start:end, :],
             key[..., low:high, :],
@@ -106,42 +106,55 @@ def prob_sparse_attend(
         evenly.
     """
     queries, keys = query.shape[-2], key.shape[-2]
-    mask = _visible(query, key, causal, observed)  # [..., J, I]
-    rows = _standing_out(query, key, mask, _some(keys, factor), _some(queries, factor))  # [..., U]
-    seen = mask.to(value.dtype)
-    mean = (seen @ value) / seen.sum(dim=-1, keepdim=True).clamp(min=1)  # [..., J, V]
-    chosen = query.gather(-2, rows[..., None].expand(*rows.shape, query.shape[-1]))
-    allowed = mask.expand(*rows.shape[:-1], queries, keys).gather(-2, rows[..., None].expand(*rows.shape, keys))
+    there = torch.arange(keys, device=query.device)
+    at = torch.arange(queries, device=query.device) + (keys - queries if causal else keys)  # last key it may see: [J]
+    rows = _standing_out(query, key, at, observed, _some(keys, factor), _some(queries, factor))  # [..., U]
+    allowed = there <= at[rows][..., None]  # [..., U, I]
+    if observed is not None:
+        allowed = allowed & observed[..., None, :]
+    chosen = query.expand(*rows.shape[:-1], *query.shape[-2:]).gather(-2, _wide(rows, query.shape[-1]))
     read = attend(chosen, key, value, mask=allowed, weights=weights)
-    mean = mean.expand(*rows.shape[:-1], queries, value.shape[-1])
-    output = mean.scatter(-2, rows[..., None].expand(*rows.shape, value.shape[-1]), read.output)
-    return SparseAttended(output, rows, read.weights)
+    mean = _running_mean(value, observed, at).to(read.output.dtype)
+    mean = mean.expand(*read.output.shape[:-2], queries, value.shape[-1])
+    places = _wide(rows, value.shape[-1]).expand(read.output.shape)
+    return SparseAttended(mean.scatter(-2, places, read.output), rows, read.weights)
 
 
-def _visible(query: Tensor, key: Tensor, causal: bool, observed: Tensor | None) -> Tensor:
-    queries, keys = query.shape[-2], key.shape[-2]
-    mask = torch.ones(queries, keys, dtype=torch.bool, device=query.device)
-    if causal:
-        mask = causal_mask(queries, keys, device=query.device)
-    return mask if observed is None else mask & observed[..., None, :]
+def _wide(rows: Tensor, width: int) -> Tensor:
+    """``[..., U] -> [..., U, width]``, to gather and scatter whole vectors."""
+    return rows[..., None].expand(*rows.shape, width)
+
+
+def _running_mean(value: Tensor, observed: Tensor | None, at: Tensor) -> Tensor:
+    """Mean of the observed values up to the key ``at [J]`` (0 where there is none): ``[..., I, V] -> [..., J, V]``."""
+    seen = torch.ones(value.shape[-2], dtype=torch.bool, device=value.device) if observed is None else observed
+    exact = torch.where(seen[..., None], full_precision(value), 0.0)
+    sums = torch.nn.functional.pad(exact.cumsum(dim=-2), (0, 0, 1, 0))  # [..., 1 + I, V], 0 before the first key
+    counts = torch.nn.functional.pad(seen.cumsum(dim=-1), (1, 0))[..., None]
+    place = (at + 1).clamp(min=0, max=value.shape[-2])
+    return sums.index_select(-2, place) / counts.index_select(-2, place).clamp(min=1)
 
 
 def _some(count: int, factor: float) -> int:
-    """``factor * ln(count)``, at least 1 and at most ``count``."""
-    return max(1, min(count, math.ceil(factor * math.log(max(count, 2)))))
+    """``factor * ln(count)``, at least 1, and never more than ``count``."""
+    return min(count, max(1, math.ceil(factor * math.log(max(count, 2)))))
 
 
-def _standing_out(query: Tensor, key: Tensor, mask: Tensor, sampled: int, selected: int) -> Tensor:
+def _standing_out(
+    query: Tensor, key: Tensor, at: Tensor, observed: Tensor | None, sampled: int, selected: int
+) -> Tensor:
     """The ``selected`` queries whose largest sampled score exceeds their mean score most: ``[..., U]``, ascending."""
     queries, keys = query.shape[-2], key.shape[-2]
-    spaced = torch.arange(sampled, device=key.device) * keys // sampled  # [S]
-    sample = (spaced + torch.arange(queries, device=key.device)[:, None]) % keys  # [J, S]
-    near = key[..., sample, :]  # [..., J, S, D]
-    scores = (query[..., None, :] * near).sum(dim=-1) * query.shape[-1] ** -0.5  # [..., J, S]
-    visible = mask.gather(-1, sample.expand(*mask.shape[:-2], queries, sampled))
-    lowest = scores.new_tensor(torch.finfo(scores.dtype).min)
+    spaced = torch.arange(sampled, device=key.device) * keys // max(sampled, 1)  # [S]
+    sample = (spaced + torch.arange(queries, device=key.device)[:, None]) % max(keys, 1)  # [J, S]
+    near = full_precision(key)[..., sample, :]  # [..., J, S, D]
+    scores = (full_precision(query)[..., None, :] * near).sum(dim=-1) * query.shape[-1] ** -0.5  # [..., J, S]
+    visible = sample <= at[:, None]
+    if observed is not None:
+        visible = visible & observed[..., sample]
+    lowest = torch.finfo(scores.dtype).min
     highest = torch.where(visible, scores, lowest).amax(dim=-1)
-    mean = torch.where(visible, scores, scores.new_zeros(())).sum(dim=-1) / visible.sum(dim=-1).clamp(min=1)
+    mean = torch.where(visible, scores, 0.0).sum(dim=-1) / visible.sum(dim=-1).clamp(min=1)
     measure = torch.where(visible.any(dim=-1), highest - mean, lowest)
     return measure.detach().topk(selected, dim=-1).indices.sort(dim=-1).values
 

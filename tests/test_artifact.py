@@ -212,6 +212,16 @@ def test_ids_that_cannot_be_kept_are_refused_before_training(ids):
         tsattn.Forecaster("naive", horizon=1, context=2).fit(table)
 
 
+@pytest.mark.parametrize(
+    "freq", ["H", pd.offsets.Hour(), pd.Timedelta("1h"), np.timedelta64(1, "h"), dt.timedelta(hours=1)]
+)
+def test_every_form_of_a_frequency_is_saved(tmp_path, freq):
+    model = tsattn.Forecaster("naive", horizon=6, context=48, freq=freq).fit(make_waves())
+    loaded = tsattn.Forecaster.load(model.save(tmp_path / "m"))
+    assert loaded.freq == "h"
+    pd.testing.assert_frame_equal(loaded.predict().to_frame(), model.predict().to_frame())
+
+
 def test_missing_folder_and_missing_file(saved, tmp_path):
     with pytest.raises(ArtifactError, match=r"no model\.json"):
         tsattn.Forecaster.load(tmp_path / "nothing")

@@ -122,9 +122,7 @@ def _parameters(forecaster: Forecaster) -> dict[str, Any]:
     parameters = {k: v for k, v in forecaster.parameters_.items() if k != "model"}
     parameters["training"] = asdict(parameters["training"])
     if parameters["freq"] is not None:
-        parameters["freq"] = (
-            forecaster.schema_.freq.alias if isinstance(parameters["freq"], str) else parameters["freq"]
-        )
+        parameters["freq"] = forecaster.schema_.freq.alias  # of whatever was given: an offset, a timedelta
     try:
         return json.loads(json.dumps(parameters, default=_plain, allow_nan=False))
     except (TypeError, ValueError) as error:

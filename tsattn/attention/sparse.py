@@ -90,14 +90,16 @@ def prob_sparse_attend(
     the keys. Zhou et al., "Informer", 2021, equations 4 and 5. Sample and selection hold ``factor * ln`` of their
     number. Two things differ from the paper's code: the sample is a fixed, evenly spaced one that moves with the
     query, so two calls give the same result; and causal queries that are not selected read the running *mean*, not
-    the sum, so every output is a weighted mean of values.
+    the sum, so every output is a weighted mean of values. The sample takes ``J * S * D`` numbers, ``J * I`` are never
+    held.
 
     Args:
         query: ``[..., J, D]``.
         key: ``[..., I, D]``.
         value: ``[..., I, V]``.
         factor: Scales the number of sampled keys and of selected queries.
-        causal: Queries see no key beyond their own position (queries and keys end together).
+        causal: Queries see no key beyond their own position (queries and keys end together). Which of them are
+            selected is still decided among all, later ones too.
         observed: Bool ``[..., I]``, keys that may be attended at all.
         weights: Whether to return the weights of the selected queries.
 

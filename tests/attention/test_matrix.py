@@ -119,9 +119,11 @@ def test_the_fused_path_and_the_explicit_one_agree(score):
 @every_normaliser
 def test_under_autocast(score, normaliser):
     case, mask = Case(score, 6, 6), mask_for("both", 6, 6)
+    rest = {"mask": mask, "normaliser": normaliser}
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        plain, asked = (case(mask=mask, normaliser=normaliser, weights=weights) for weights in (False, True))
-    assert torch.equal(plain.output, asked.output)
+        for dropout in (0.5, 0.0):
+            plain, asked = (case(**rest, dropout=dropout, weights=weights) for weights in (False, True))
+            assert torch.equal(plain.output, asked.output)
     assert asked.weights.dtype == torch.float32
     exact = case(mask=mask, normaliser=normaliser, weights=True).weights
     torch.testing.assert_close(asked.weights, exact, atol=0.05, rtol=0.1)
@@ -216,7 +218,10 @@ def test_many_rows_are_made_some_at_a_time(monkeypatch):
     case = Case("scaled_dot", 6, 6)
     whole = case(weights=True).weights
     monkeypatch.setattr(kernel, "_CHUNK", 2 * B * N * 6)  # two rows at once
-    torch.testing.assert_close(case(weights=True).weights, whole, atol=1e-6, rtol=1e-5)
+    for grad in (False, True):
+        torch.testing.assert_close(case(weights=True, grad=grad).weights, whole, atol=1e-6, rtol=1e-5)
+        some = case(weights=torch.tensor([5, 0, 3]), grad=grad).weights
+        torch.testing.assert_close(some, whole[:, :, [5, 0, 3]], atol=1e-6, rtol=1e-5)
 
 
 def test_a_function_may_be_a_score():

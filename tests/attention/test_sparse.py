@@ -221,7 +221,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read 
 @linux
 @pytest.mark.slow
 def test_the_measure_of_memory_sees_the_whole_map():
-    assert peak("all") > 512
+    assert 512 < peak("all") < 640
 
 
 @linux

@@ -173,20 +173,24 @@ def _some_rows(
 ) -> Tensor:
     """Softmax weights ``[..., R, I]`` of the query rows ``rows [R]``, some at a time."""
     others = [part.shape[:-2] for part in (query, key, mask, bias) if part is not None]
-    row = torch.broadcast_shapes(*others).numel() * key.shape[-2]  # numbers in one row of every head and window
-    return torch.cat(
-        [
-            attention_weights(
-                query.index_select(-2, some),
-                key,
-                score=partial(scaled_dot, scale=scale),
-                mask=_rows_of(mask, some),
-                bias=_rows_of(bias, some),
-            )
-            for some in rows.split(max(1, _CHUNK // max(row, 1)))
-        ],
-        dim=-2,
+    lead, keys = torch.broadcast_shapes(*others), key.shape[-2]
+    made = (
+        attention_weights(
+            query.index_select(-2, some),
+            key,
+            score=partial(scaled_dot, scale=scale),
+            mask=_rows_of(mask, some),
+            bias=_rows_of(bias, some),
+        )
+        for some in rows.split(max(1, _CHUNK // max(lead.numel() * keys, 1)))
     )
+    if torch.is_grad_enabled():
+        return torch.cat(list(made), dim=-2)
+    whole, start = query.new_empty(*lead, len(rows), keys, dtype=torch.promote_types(query.dtype, torch.float32)), 0
+    for part in made:  # put in place one by one: joined, they would be held twice
+        whole[..., start : start + part.shape[-2], :] = part
+        start += part.shape[-2]
+    return whole
 
 
 def _rows_of(part: Tensor | None, rows: Tensor) -> Tensor | None:

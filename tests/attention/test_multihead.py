@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -73,6 +74,27 @@ def test_attention_runs_over_time_and_not_over_heads():
     assert torch.equal(OverHeads(2)(query, key, changed)[0][0, 0], wrong[0, 0])  # step 0 never reads step 1
     moved = attend(heads[0], heads[1], changed.unflatten(-1, (2, 1)).transpose(1, 2), score="dot")
     assert not torch.allclose(moved.output[0, :, 0], right.output[0, :, 0])
+
+
+@torch.no_grad()
+def test_the_layer_gives_the_numbers_made_by_hand():
+    """The same two steps through the layer: tokens (1, 0) and (0, 1), so that column j of a weight is what step j gets.
+
+    As many heads as steps: heads that were not moved in front of time would give the same shapes and other numbers.
+    """
+    layer, tokens = MultiHeadAttention(2, 2, score="dot", bias=False), torch.eye(2)[None]
+    layer.query.weight.copy_(torch.tensor([[10.0, 0.0], [0.0, 0.0]]))  # step 0 asks (10, 0), step 1 (0, 0)
+    layer.key.weight.copy_(torch.tensor([[0.0, 1.0], [0.0, 0.0]]))  # step 0 has (0, 0), step 1 (1, 0)
+    layer.value.weight.copy_(torch.tensor([[1.0, 5.0], [2.0, 4.0]]))  # step 0 holds (1, 2), step 1 (5, 4)
+    layer.out.weight.copy_(torch.eye(2))
+    one = 1 / (1 + math.exp(-10.0))
+    read = layer(tokens, weights=True)
+    torch.testing.assert_close(read.output[0], torch.tensor([[1 + 4 * one, 3.0], [3.0, 3.0]]))
+    torch.testing.assert_close(read.weights[0, 0], torch.tensor([[1 - one, one], [0.5, 0.5]]))
+    torch.testing.assert_close(read.weights[0, 1], torch.full((2, 2), 0.5))
+    causal = layer(tokens, mask=causal_mask(2), weights=True)
+    torch.testing.assert_close(causal.output[0], torch.tensor([[1.0, 2.0], [3.0, 3.0]]))  # step 0 has itself alone
+    torch.testing.assert_close(causal.weights[0, 0], torch.tensor([[1.0, 0.0], [0.5, 0.5]]))
 
 
 def test_a_mask_is_never_ignored():

@@ -96,6 +96,15 @@ def test_a_row_without_keys_is_zero_and_harms_no_gradient(name):
 
 
 @every
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+def test_no_gradient_is_nan_on_the_way(name):
+    scores = torch.randn(2, 3, requires_grad=True)
+    with torch.autograd.detect_anomaly():
+        normalise_scores(scores, torch.tensor([[False] * 3, [True] * 3]), name).square().sum().backward()
+    assert scores.grad.isfinite().all()
+
+
+@every
 def test_gradients(name):
     torch.manual_seed(0)
     scores = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
@@ -110,3 +119,27 @@ def test_scores_beyond_all_bounds(name):
     scores = torch.tensor([[1e30, -1e30, 0.0], [3e38, 3e38, -3e38]])
     weights = normalise_scores(scores, torch.tensor([[True, True, True], [True, True, False]]), name)
     torch.testing.assert_close(weights, torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]))
+
+
+@pytest.mark.parametrize("name", ["sparsemax", "entmax15"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("spread", [0.01, 1.0, 100.0, 1e4])
+def test_half_precision_is_the_rounded_result_of_the_exact_one(name, dtype, spread):
+    torch.manual_seed(0)
+    scores = (spread * torch.randn(20, 300)).to(dtype).requires_grad_()
+    weights = normalise_scores(scores, normaliser=name)
+    exact = normalise_scores(scores.detach().double().requires_grad_(), normaliser=name)
+    torch.testing.assert_close(weights.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-6)
+    weights.square().sum().backward()
+    assert scores.grad.dtype == dtype
+    assert scores.grad.isfinite().all()
+
+
+@every
+def test_many_keys_far_below(name):
+    """Their sum is beyond float32; the two best keys share everything."""
+    scores = torch.full((300,), -1e38)
+    scores[[3, 70]] = 1e38
+    expected = torch.zeros(300)
+    expected[[3, 70]] = 0.5
+    torch.testing.assert_close(normalise_scores(scores, normaliser=name), expected)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tsattn.layers.norm import full_precision
+
 NORMALISERS = ("softmax", "sparsemax", "entmax15")
 
 
@@ -18,7 +20,7 @@ def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """``exp(s_i) / sum exp(s)``: ``[..., I]`` -> ``[..., I]``; every key that may be attended gets some weight."""
     if mask is None:
         return scores.softmax(dim=-1)
-    # The lowest finite number, not -inf: a row of -inf would be NaN, and so would the gradient of the whole batch.
+    # The lowest finite number, not -inf: a row of -inf is NaN on the way, in its gradient, too.
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1).masked_fill(~mask, 0.0)
 
 
@@ -43,7 +45,7 @@ def _sparse(scores: Tensor, mask: Tensor | None, alpha: float) -> Tensor:
     if mask is not None:
         lowest = scores.new_full((), torch.finfo(scores.dtype).min)
         top = torch.where(mask, scores.detach(), lowest).amax(dim=-1, keepdim=True)
-        # 4 below the best score: far enough to get weight 0, near enough for the sums of squares below
+        # 4 below the best score is far enough to get weight 0
         scores = torch.where(mask, scores - torch.where(top > lowest, top, 0.0), -4.0)
     weights = _Entmax.apply(scores, alpha)
     return weights if mask is None else weights.masked_fill(~mask, 0.0)
@@ -55,12 +57,16 @@ class _Entmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float) -> Tensor:
         """``max((alpha - 1) * s - tau, 0) ** (1 / (alpha - 1))``; the threshold ``tau`` makes rows sum to 1."""
-        moved = (scores - scores.amax(dim=-1, keepdim=True)) * (alpha - 1.0)
+        exact = full_precision(scores)  # sums over many keys, of squares
+        moved = (exact - exact.amax(dim=-1, keepdim=True)) * (alpha - 1.0)
+        moved = moved.clamp(
+            min=-2.0
+        )  # tau is at least -1: what lies below has weight 0, and must not overflow the sums
         threshold = _threshold_linear(moved) if alpha == 2.0 else _threshold_square(moved)
         weights = (moved - threshold).clamp(min=0.0) ** (1.0 / (alpha - 1.0))
         ctx.alpha = alpha
         ctx.save_for_backward(weights)
-        return weights
+        return weights.to(scores.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -68,7 +74,7 @@ class _Entmax(torch.autograd.Function):
         (gradient,), (weights,) = gradients, ctx.saved_tensors
         slope = torch.where(weights > 0, weights ** (2.0 - ctx.alpha), torch.zeros_like(weights))
         mean = (gradient * slope).sum(dim=-1, keepdim=True) / slope.sum(dim=-1, keepdim=True)
-        return slope * (gradient - mean), None
+        return (slope * (gradient - mean)).to(gradient.dtype), None
 
 
 def _threshold_linear(moved: Tensor) -> Tensor:

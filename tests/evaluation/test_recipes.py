@@ -1,4 +1,4 @@
-"""Recipes of the benchmarks: they are read by the command; published models have the numbers of the authors' scripts."""
+"""Recipes of the benchmarks: the command reads them; those of published models hold the numbers of the authors."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Seq2Seq(Network):
         self,
         spec: InputSpec,
         *,
-        cell: str = "lstm",
+        cell: str = "gru",
         attention: str = "scaled_dot",
         patch: int = 24,
         horizon_patch: int | None = None,

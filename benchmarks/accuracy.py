@@ -113,7 +113,8 @@ def page() -> str:
         horizons = PROTOCOLS[dataset].horizons
         parts.append("| model | context | " + " | ".join(str(h) for h in horizons) + " | seconds | parameters |")
         parts.append("|---|---|" + "---|" * (len(horizons) + 2))
-        lines = [line for c in sorted({1, PROTOCOLS[dataset].season, *contexts}) for line in _lines(dataset, c, horizons)]
+        reach = sorted({1, PROTOCOLS[dataset].season, *contexts})
+        lines = [line for context in reach for line in _lines(dataset, context, horizons)]
         parts += [text for _, text in sorted(lines, key=lambda line: line[0])]
         parts += ["", _best_published(dataset, horizons)]
     parts += ["\n## M4 hourly\n", "| model | sMAPE | MASE | OWA | seconds | parameters |", "|---|---|---|---|---|---|"]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import yaml
 from tsattn.evaluation.m4 import run_m4
 from tsattn.evaluation.protocol import PROTOCOLS, run_protocol
 from tsattn.evaluation.published import published_rows
+from tsattn.writing import write_whole
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -73,9 +73,7 @@ def result_path(dataset: str, model: str, context: int, horizon: int) -> Path:
 def write(path: Path, data: dict[str, Any]) -> None:
     """Write JSON in one step: a run that is stopped leaves no half file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(data, indent=1, default=str) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_whole(path, (json.dumps(data, indent=1, default=str) + "\n").encode())
 
 
 def kept(data: dict[str, Any]) -> dict[str, Any]:

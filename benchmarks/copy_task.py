@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tsattn.data import planted
+from tsattn.writing import write_whole
 
 ROOT = Path(__file__).parents[1] / "docs"
 LAGS = (12, 24, 48, 96)
@@ -61,9 +61,7 @@ def run(seeds: int) -> None:
                     continue
                 found[key] = error(model, options, lag, seed)
                 print(f"{key}: {found[key][0]:.2f}, {found[key][1]:.0f} s", flush=True)
-                temporary = path.with_suffix(f".{os.getpid()}.tmp")
-                temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-                os.replace(temporary, path)
+                write_whole(path, (json.dumps(found, indent=1) + "\n").encode())
 
 
 def draw() -> None:

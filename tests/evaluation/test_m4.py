@@ -12,7 +12,7 @@ import pytest
 from tsattn.errors import ConfigError, DataError
 from tsattn.evaluation import m4
 from tsattn.evaluation.benchmark import benchmark
-from tsattn.evaluation.m4 import M4, M4Protocol, find_m4, run_m4, seasonal_error
+from tsattn.evaluation.m4 import M4, M4Protocol, _seasonal_error, find_m4, run_m4
 
 TOY = M4Protocol("toy", series=3, horizon=4, season=2, naive2_smape=10.0, naive2_mase=2.0)
 FILE = Path(os.environ.get("TSATTN_DATA", ""), "M4-Hourly-test.csv")
@@ -33,7 +33,7 @@ def toy_table(lengths=(20, 30, 25)) -> pd.DataFrame:
 
 def test_hand_numbers():
     actual, forecast = np.array([[1.0, 3.0], [10.0, 10.0]]), np.array([[3.0, 3.0], [10.0, 30.0]])
-    score = TOY.score(actual, forecast, scale=np.array([0.5, 4.0]))
+    score = TOY.score(actual, forecast, scale=np.array([[0.5], [4.0]]))
     # sMAPE: series 1 (200 * 2 / 4 + 0) / 2 = 50; series 2 (0 + 200 * 20 / 40) / 2 = 50
     assert score.smape == pytest.approx(50.0)
     # MASE: series 1 (2 + 0) / 2 / 0.5 = 2; series 2 (0 + 20) / 2 / 4 = 2.5
@@ -43,7 +43,7 @@ def test_hand_numbers():
 
 def test_seasonal_error_by_hand():
     train = pd.DataFrame({"unique_id": ["a"] * 4 + ["b"] * 3, "y": [1.0, 5.0, 2.0, 9.0, 0.0, 0.0, 7.0]})
-    np.testing.assert_allclose(seasonal_error(train, 2), [(1 + 4) / 2, 7.0])
+    np.testing.assert_allclose(_seasonal_error(train, 2), [[(1 + 4) / 2], [7.0]])
 
 
 @needs_files

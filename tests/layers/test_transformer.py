@@ -12,6 +12,7 @@ from tsattn.layers.transformer import DecoderBlock, EncoderBlock, TokenBatchNorm
 
 from .torch_blocks import torch_attention, torch_decoder, torch_encoder
 
+PARITY = {"atol": 1e-5, "rtol": 0}
 pre_and_post = pytest.mark.parametrize("pre_norm", [False, True], ids=["post", "pre"])
 
 
@@ -33,18 +34,14 @@ def tokens_and_gaps(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     return queries, memory, observed
 
 
-def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-
-
 def test_attention_agrees_with_torch():
     queries, memory, observed = tokens_and_gaps()
     attention = noisy(MultiHeadAttention(8, 2))
     found = attention(queries, memory, mask=observed[:, None, None], weights=True)
     other = torch_attention(attention)
     output, weights = other(queries, memory, memory, key_padding_mask=~observed, average_attn_weights=False)
-    close(found.output, output)
-    close(found.weights, weights)
+    torch.testing.assert_close(found.output, output, **PARITY)
+    torch.testing.assert_close(found.weights, weights, **PARITY)
 
 
 @pre_and_post
@@ -52,10 +49,12 @@ def test_the_encoder_block_agrees_with_torch(pre_norm):
     _, tokens, observed = tokens_and_gaps()
     block = noisy(EncoderBlock(8, 2, 12, pre_norm=pre_norm))
     found = block(tokens, mask=observed[:, None, None], weights=True)
-    close(found.tokens, torch_encoder(block)(tokens, src_key_padding_mask=~observed))
+    torch.testing.assert_close(found.tokens, torch_encoder(block)(tokens, src_key_padding_mask=~observed), **PARITY)
     asked = block.norm1(tokens) if pre_norm else tokens
     other = torch_attention(block.attention)
-    close(found.weights, other(asked, asked, asked, key_padding_mask=~observed, average_attn_weights=False)[1])
+    torch.testing.assert_close(
+        found.weights, other(asked, asked, asked, key_padding_mask=~observed, average_attn_weights=False)[1], **PARITY
+    )
 
 
 @pre_and_post
@@ -64,7 +63,9 @@ def test_the_decoder_block_agrees_with_torch(pre_norm):
     block = noisy(DecoderBlock(8, 2, 12, pre_norm=pre_norm))
     found = block(queries, memory, own_mask=causal_mask(5), mask=observed[:, None, None], weights=True)
     other = torch_decoder(block)
-    close(found.tokens, other(queries, memory, tgt_mask=~causal_mask(5), memory_key_padding_mask=~observed))
+    torch.testing.assert_close(
+        found.tokens, other(queries, memory, tgt_mask=~causal_mask(5), memory_key_padding_mask=~observed), **PARITY
+    )
     assert found.own.shape == (3, 2, 5, 5)
     assert found.cross.shape == (3, 2, 5, 7)
     assert (found.own.triu(1) == 0).all()
@@ -91,7 +92,7 @@ def test_weights_are_what_the_decoder_read_with(pre_norm):
         tokens = block.norm1(tokens + mixed(block.own, found.own, tokens))
         tokens = block.norm2(tokens + mixed(block.cross, found.cross, memory))
         tokens = block.norm3(tokens + block.feedforward(tokens))
-    close(found.tokens, tokens)
+    torch.testing.assert_close(found.tokens, tokens, **PARITY)
 
 
 def test_nothing_is_returned_unless_asked_for():
@@ -121,7 +122,7 @@ def test_rotary_queries_stand_after_the_memory():
     block = noisy(DecoderBlock(8, 2, 12, rotary=True))
     whole = block(queries, memory, mask=observed[:, None, None])
     cut = block(queries, memory[:, 2:], mask=observed[:, None, None, 2:])
-    close(cut.tokens, whole.tokens)
+    torch.testing.assert_close(cut.tokens, whole.tokens, **PARITY)
     moved = block(queries, memory.roll(1, dims=1), mask=observed.roll(1, dims=1)[:, None, None])
     assert (moved.tokens - whole.tokens).abs().max() > 1e-3  # the same tokens, one step nearer
 
@@ -132,23 +133,23 @@ def test_carried_scores_add_up():
     first, second = noisy(EncoderBlock(8, 2, 12)), noisy(EncoderBlock(8, 2, 12))
     one = first(tokens, mask=mask, weights=True, residual_scores=True)
     plain = first(tokens, mask=mask, weights=True)
-    close(one.tokens, plain.tokens)  # nothing carried yet: the fused path says the same
-    close(one.weights, plain.weights)
+    torch.testing.assert_close(one.tokens, plain.tokens, **PARITY)  # nothing carried yet: the fused path says the same
+    torch.testing.assert_close(one.weights, plain.weights, **PARITY)
     two = second(one.tokens, mask=mask, weights=True, residual_scores=True, scores=one.scores)
     attention = second.attention
     query = attention.query(one.tokens).unflatten(-1, (2, 4)).transpose(1, 2)
     key = attention.key(one.tokens).unflatten(-1, (2, 4)).transpose(1, 2)
     summed = one.scores + query @ key.transpose(-2, -1) / 2.0
-    close(two.scores, summed)
-    close(two.weights, summed.masked_fill(~mask, -torch.inf).softmax(-1))
+    torch.testing.assert_close(two.scores, summed, **PARITY)
+    torch.testing.assert_close(two.weights, summed.masked_fill(~mask, -torch.inf).softmax(-1), **PARITY)
 
 
 def test_batch_normalisation_of_tokens():
     norm = TokenBatchNorm(3).train()
     tokens = 5 + 2 * torch.randn(4, 2, 6, 3)
     flat = norm(tokens).reshape(-1, 3)
-    close(flat.mean(dim=0), torch.zeros(3))
-    close(flat.std(dim=0, correction=0), torch.ones(3))
+    torch.testing.assert_close(flat.mean(dim=0), torch.zeros(3), **PARITY)
+    torch.testing.assert_close(flat.std(dim=0, correction=0), torch.ones(3), **PARITY)
     assert norm(tokens[:1, :1, :1]).isfinite().all()  # one token has no spread
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from tsattn.data.catalog import dataset_card, load_dataset
 from tsattn.errors import ConfigError, DataError, DatasetError, unknown_name
-from tsattn.evaluation.metrics import smape
+from tsattn.evaluation.metrics import mase, seasonal_scale, smape
 from tsattn.evaluation.protocol_result import device_name, versions
 from tsattn.forecaster import Forecaster
 from tsattn.models import Network, find
@@ -48,9 +48,9 @@ class M4Protocol:
     naive2_mase: float
 
     def score(self, actual: np.ndarray, forecast: np.ndarray, scale: np.ndarray) -> M4Score:
-        """Scores of ``forecast [W, H]``; ``scale [W]`` is the seasonal naive error inside each series."""
-        percent = float(smape(actual[..., None], forecast[..., None]))
-        scaled = float((np.abs(actual - forecast).mean(axis=1) / scale).mean())
+        """Scores of ``forecast [W, H]``; ``scale [W, 1]`` is the seasonal naive error inside each series."""
+        y, f = actual[..., None], forecast[..., None]
+        percent, scaled = float(smape(y, f)), float(mase(y, f, scale, series=np.arange(len(y))))
         return M4Score(percent, scaled, (percent / self.naive2_smape + scaled / self.naive2_mase) / 2)
 
 
@@ -190,15 +190,9 @@ def run_m4(
         ConfigError: unknown data set, model, option or part.
         DataError: the files are absent, or are not those of the competition.
     """
-    rules = find_m4(dataset)
-    if rules is None:
-        raise unknown_name("M4 benchmark", dataset, M4)
-    if part not in ("test", "validation"):
-        raise unknown_name("part", part, ("test", "validation"))
-    if not len(seeds):
-        raise ConfigError("No seeds: name at least one.")
+    rules = _rules(dataset, part, seeds)
     train, actual = _cut(load_dataset(rules.name, data_dir=data_dir), rules, part)
-    scale = seasonal_error(train, rules.season)
+    scale = _seasonal_error(train, rules.season)
     config = TrainConfig.of(training)
     if not isinstance(training, TrainConfig):
         config = TrainConfig.of({"loss": "mae", "verbose": False, **(training or {})})
@@ -228,10 +222,7 @@ def run_m4(
         training={k: v for k, v in asdict(config).items() if v != getattr(TrainConfig(), k) and k != "verbose"},
         val_size=val_size,
         seeds=tuple(results),
-        floors={
-            "naive": rules.score(actual, _repeated(train, 1, rules.horizon), scale),
-            "seasonal_naive": rules.score(actual, _repeated(train, rules.season, rules.horizon), scale),
-        },
+        floors=_floors(rules, train, actual, scale),
         published=_published(rules.name),
         versions=versions(),
         device=device_name(config.accelerator),
@@ -277,10 +268,28 @@ def _cut(table: pd.DataFrame, rules: M4Protocol, part: str) -> tuple[pd.DataFram
     return table.loc[~test, ["unique_id", "ds", "y"]], actual
 
 
-def seasonal_error(train: pd.DataFrame, season: int) -> np.ndarray:
-    """Mean ``|y_t - y_(t - season)|`` of each series, ``[W]``, what MASE divides by."""
-    step = train["y"] - train.groupby("unique_id", sort=False)["y"].shift(season)
-    return step.abs().groupby(train["unique_id"], sort=False).mean().to_numpy(np.float64)
+def _seasonal_error(train: pd.DataFrame, season: int) -> np.ndarray:
+    """Mean ``|y_t - y_(t - season)|`` of each series, ``[W, 1]``, what MASE divides by."""
+    ends = train.groupby("unique_id", sort=False).size().cumsum().to_numpy()
+    return seasonal_scale(train[["y"]].to_numpy(), season=season, indptr=np.concatenate([[0], ends]))[0]
+
+
+def _floors(rules: M4Protocol, train: pd.DataFrame, actual: np.ndarray, scale: np.ndarray) -> dict[str, M4Score]:
+    """Scores of the last value and of the last season, repeated."""
+    seasons = {"naive": 1, "seasonal_naive": rules.season}
+    return {name: rules.score(actual, _repeated(train, m, rules.horizon), scale) for name, m in seasons.items()}
+
+
+def _rules(dataset: str, part: str, seeds: Sequence[int]) -> M4Protocol:
+    """The rules of ``dataset``. Raises ConfigError for what cannot be run."""
+    rules = find_m4(dataset)
+    if rules is None:
+        raise unknown_name("M4 benchmark", dataset, M4)
+    if part not in ("test", "validation"):
+        raise unknown_name("part", part, ("test", "validation"))
+    if not len(seeds):
+        raise ConfigError("No seeds: name at least one.")
+    return rules
 
 
 def _repeated(train: pd.DataFrame, season: int, horizon: int) -> np.ndarray:

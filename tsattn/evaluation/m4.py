@@ -193,9 +193,7 @@ def run_m4(
     rules = _rules(dataset, part, seeds)
     train, actual = _cut(load_dataset(rules.name, data_dir=data_dir), rules, part)
     scale = _seasonal_error(train, rules.season)
-    config = TrainConfig.of(training)
-    if not isinstance(training, TrainConfig):
-        config = TrainConfig.of({"loss": "mae", "verbose": False, **(training or {})})
+    config = _config(training)
     name = model if isinstance(model, str) else model.__name__
     results = []
     for seed in seeds if find(model).trainable else seeds[:1]:
@@ -228,6 +226,13 @@ def run_m4(
         device=device_name(config.accelerator),
         date=datetime.date.today().isoformat(),
     )
+
+
+def _config(training: TrainConfig | dict[str, Any] | None) -> TrainConfig:
+    """Fields given one by one keep what is usual here; a whole config is taken as it is."""
+    if isinstance(training, TrainConfig):
+        return training
+    return TrainConfig.of({"loss": "mae", "verbose": False, **(training or {})})
 
 
 def _run_seed(

@@ -62,7 +62,7 @@ def save(forecaster: Forecaster, path: Path, *, history: bool) -> Path:
         "scaling": forecaster.scaling_.to_dict(),
         "summary": forecaster.summary_.to_dict(),
         "trained_until": forecaster.trained_until_,
-        "ids": None if panel is None else _ids_to_json(panel.ids),
+        "ids": None if panel is None else ids_to_json(panel.ids),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
     content = json.loads(json.dumps(content, allow_nan=False, default=_plain))
@@ -205,13 +205,13 @@ def _history(path: Path, content: dict[str, Any], schema: Schema) -> Panel | Non
     if content["ids"] is None:
         return None
     arrays = _read_arrays(path, "history.safetensors", content)
-    ids = _ids_from_json(content["ids"])
+    ids = ids_from_json(content["ids"])
     if len(ids) != len(arrays["start"]):
         raise ValueError(f"there are {len(ids)} ids for {len(arrays['start'])} series.")
     return Panel(**{n: arrays[n] for n in _ARRAYS}, ids=ids, schema=schema)
 
 
-def _ids_to_json(ids: pa.Array) -> dict[str, Any]:
+def ids_to_json(ids: pa.Array) -> dict[str, Any]:
     """The type and the values: stamps, dates and times as the integers they are stored as, decimals as text."""
     kind = ids.type
     if pa.types.is_decimal(kind):
@@ -223,7 +223,8 @@ def _ids_to_json(ids: pa.Array) -> dict[str, Any]:
     return {"type": str(kind), "values": values}
 
 
-def _ids_from_json(data: dict[str, Any]) -> pa.Array:
+def ids_from_json(data: dict[str, Any]) -> pa.Array:
+    """Inverse of ``ids_to_json``; raises TypeError, ValueError or an Arrow error for what is none."""
     name, values = data["type"], data["values"]
     if decimals := re.fullmatch(r"(decimal\d+)\((\d+), (-?\d+)\)", name):
         kind = getattr(pa, decimals[1])(int(decimals[2]), int(decimals[3]))

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Schema
 from tsattn.errors import ConfigError
-from tsattn.inference import WindowForecasts
+from tsattn.inference import TokenRecord, WindowForecasts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +44,11 @@ class Forecast:
     def contributions(self) -> dict[str, np.ndarray] | None:
         """What each past step added to each forecast step, in data units; None without it."""
         return self.windows.contributions
+
+    @property
+    def token_contributions(self) -> TokenRecord | None:
+        """What the last layer read from each token (patchtst), signed, in data units; None without it."""
+        return self.windows.tokens
 
     def __len__(self) -> int:
         """Number of series forecast."""

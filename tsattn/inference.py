@@ -32,6 +32,19 @@ class Record:
 
 
 @dataclass(frozen=True, eq=False)
+class TokenRecord:
+    """``models.base.TokenContributions`` of all windows: ``tokens [W, C, H, I]``, ``rest [W, C, H]``, data units."""
+
+    tokens: np.ndarray
+    rest: np.ndarray
+    key: Axis
+
+    def take(self, rows: np.ndarray) -> TokenRecord:
+        """Some windows, by position."""
+        return TokenRecord(self.tokens[rows], self.rest[rows], self.key)
+
+
+@dataclass(frozen=True, eq=False)
 class WindowForecasts:
     """Forecasts of ``W`` windows in data units, in the order of their keys as asked for."""
 
@@ -42,6 +55,22 @@ class WindowForecasts:
     actual: np.ndarray  # [W, H, C] float32, NaN where unobserved or beyond the end
     attention: tuple[Record, ...] = ()
     contributions: dict[str, np.ndarray] | None = None  # fields of models.base.Contributions, [W, ...]
+    tokens: TokenRecord | None = None  # what the last layer read from each token, where it is linear
+
+    def take(self, rows: np.ndarray) -> WindowForecasts:
+        """Some windows, by position."""
+        parts = None if self.contributions is None else {name: part[rows] for name, part in self.contributions.items()}
+        tokens = None if self.tokens is None else self.tokens.take(rows)
+        return WindowForecasts(
+            series=self.series[rows],
+            origin=self.origin[rows],
+            point=self.point[rows],
+            quantiles=None if self.quantiles is None else self.quantiles[rows],
+            actual=self.actual[rows],
+            attention=tuple(replace(record, weights=record.weights[rows]) for record in self.attention),
+            contributions=parts,
+            tokens=tokens,
+        )
 
 
 def best_device(accelerator: str = "auto") -> torch.device:
@@ -111,8 +140,11 @@ def _to_memory(output: Output, contributions: bool) -> Output:
     parts = output.contributions if contributions else None
     if parts is not None:
         parts = type(parts)(**{f.name: getattr(parts, f.name).cpu() for f in fields(parts)})
+    tokens = output.token_contributions if contributions else None
+    if tokens is not None:
+        tokens = replace(tokens, tokens=tokens.tokens.float().cpu(), rest=tokens.rest.float().cpu())
     quantiles = None if output.quantiles is None else output.quantiles.float().cpu()
-    return Output(output.point.float().cpu(), quantiles, attention, parts)
+    return Output(output.point.float().cpu(), quantiles, attention, parts, tokens)
 
 
 def _hide_unread(output: Output, read: Tensor) -> Output:
@@ -136,6 +168,14 @@ def _joined(parts: list[Output], series: np.ndarray, origin: np.ndarray, actual:
     if first.contributions is not None:
         names = first.contributions.__dataclass_fields__
         contributions = {n: np.concatenate([getattr(p.contributions, n).numpy() for p in parts]) for n in names}
+    tokens = None
+    if first.token_contributions is not None:
+        found = [p.token_contributions for p in parts if p.token_contributions is not None]
+        tokens = TokenRecord(
+            np.concatenate([part.tokens.numpy() for part in found]),
+            np.concatenate([part.rest.numpy() for part in found]),
+            first.token_contributions.key,
+        )
     quantiles = [p.quantiles for p in parts if p.quantiles is not None]
     return WindowForecasts(
         series=series,
@@ -145,4 +185,5 @@ def _joined(parts: list[Output], series: np.ndarray, origin: np.ndarray, actual:
         actual=np.concatenate(actual),
         attention=attention,
         contributions=contributions,
+        tokens=tokens,
     )

@@ -62,7 +62,7 @@ def test_forecast_steps_among_the_keys():
     np.testing.assert_allclose(past, [[[0.5, 0.0, 0.2], [0.1, 0.0, 0.0]]], atol=1e-7)
     np.testing.assert_allclose(ahead, [[[0.3, 0.0], [0.3, 0.6]]], atol=1e-7)
     frame = attention.to_frame()
-    assert frame[["horizon", "lag"]].values.tolist() == [[1, 3], [1, 1], [2, 3]]
+    assert frame[["horizon", "lag"]].values.tolist() == [[1, 3], [1, 1], [2, 4]]
     assert patch_map().ahead_weights(0).shape == (2, 2, 2)
     assert (patch_map().ahead_weights(0) == 0).all()
 
@@ -82,14 +82,14 @@ def test_to_frame_hand_numbers():
         "unique_id", "origin", "horizon", "target_time", "source_time", "lag", "layer", "head", "weight",
     ]  # fmt: skip
     assert len(frame) == 2 * 6 + 2 * 2  # two steps; head 0 reads six past steps, head 1 two
-    row = frame[(frame["head"] == 0) & (frame["horizon"] == 2) & (frame["lag"] == 2)].iloc[0]
+    row = frame[(frame["head"] == 0) & (frame["horizon"] == 2) & (frame["lag"] == 3)].iloc[0]
     assert row["unique_id"] == "a"
     assert row["layer"] == "attention"
     assert row["origin"] == pd.Timestamp("2024-01-01 06:00")
     assert row["target_time"] == pd.Timestamp("2024-01-01 08:00")
     assert row["source_time"] == pd.Timestamp("2024-01-01 05:00")
     assert row["weight"] == pytest.approx(0.15)
-    assert set(frame["lag"]) == {1, 2, 4, 5, 6, 7}  # 3 is the gap, 8 the padding
+    assert set(frame["lag"] - frame["horizon"]) == {0, 1, 3, 4, 5, 6}  # the ages; 2 is the gap, 7 the padding
 
 
 def test_to_frame_weights_sum_to_one():
@@ -104,7 +104,7 @@ def test_to_frame_weights_sum_to_one():
     np.testing.assert_allclose(sums, 1.0, atol=1e-6)
     assert str(frame["source_time"].dt.tz) == "Europe/Berlin"
     hours = (frame["target_time"] - frame["source_time"]) / pd.Timedelta("1h")
-    assert (hours == frame["lag"] + frame["horizon"] - 1).all()  # absolute time, across the clock change
+    assert (hours == frame["lag"]).all()  # absolute time, across the clock change
 
 
 def test_to_frame_min_weight_and_window():

@@ -48,7 +48,7 @@ class Scene:
 
     def past(self) -> np.ndarray:
         """Values of the past steps, ``[back]``, NaN where unobserved."""
-        return past_values(self.panel, self.series, self.origin, self.back, self.target)
+        return past_values(self.panel, np.array([self.series]), np.array([self.origin]), self.back, self.target)[0]
 
     def places(self) -> np.ndarray:
         """Where on the time axis: past and forecast steps, and one step on either side, ``[back + H + 2]``."""

@@ -1,46 +1,63 @@
-"""Attention of many windows, tied to real time stamps.
+"""Attention of many windows, tied to real time stamps: one container for raw attention and for attributions.
 
-Legend: ``W`` windows, ``C`` targets, ``N`` heads, ``H`` horizon steps, ``L`` context steps, ``J`` query tokens, ``I``
-key tokens.
+Legend: ``W`` windows, ``C`` targets, ``N`` heads, ``H`` horizon steps (``H'`` those kept by ``sel``), ``L`` context
+steps, ``J`` query tokens, ``I`` key tokens. A *lag* counts steps from a past step to a forecast step (1 or more); the
+*age* of a past step counts back from the last step before the forecast (0 or more): ``lag = age + horizon``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from operator import index
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tsattn.data.panel import Panel
-from tsattn.errors import ConfigError
+from tsattn.errors import ConfigError, unknown_name
 from tsattn.inference import Record, WindowForecasts
-from tsattn.models.base import Axis
+from tsattn.inspection.support import even_spread, over_time, overlap, steps_axis, to_forecast_steps, to_steps
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+_CHUNK = 1 << 24  # weights held at once by the views: 64 MB
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AttentionMap:
     """Where each forecast looked. Weights are kept per token; the views map them to steps and to time stamps.
 
-    ``levels`` (of the quantiles) and ``model`` are there for the pictures, and may be left out.
+    ``levels`` (of the quantiles) and ``model`` are there for the pictures, and may be left out. ``method`` says what
+    the numbers are: "attention", or the attribution they come from; ``signed`` that they may be negative; ``unit`` is
+    "share" (rows sum to 1), "lift" (1 is an even spread) or "data" (units of the target). ``notes`` lists what was done
+    to the map, for captions. ``kept`` are the forecast steps ``sel`` left (from 0); None is all of them.
     """
 
     panel: Panel
     windows: WindowForecasts
     levels: tuple[float, ...] = ()
     model: str | None = None
+    method: str = "attention"
+    signed: bool = False
+    unit: str = "share"
+    notes: tuple[str, ...] = ()
+    kept: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         """Number of windows."""
         return len(self.windows.series)
 
     def __repr__(self) -> str:
-        """One line: how many windows, which layers, how far back."""
-        return f"AttentionMap({len(self)} windows x {self.length} past steps, layers {self.layers})"
+        """One line: how many windows, which layers, how far back, what was done."""
+        kind = "" if self.method == "attention" else f"{self.method}, "
+        done = f", {', '.join(self.notes)}" if self.notes else ""
+        return f"AttentionMap({kind}{len(self)} windows x {self.length} past steps, layers {self.layers}{done})"
+
+    # ------------------------------------------------------------------ what is there
 
     @property
     def layers(self) -> list[str]:
@@ -50,8 +67,18 @@ class AttentionMap:
     @property
     def length(self) -> int:
         """Past steps ``L`` of a window."""
-        records = [r for r in self.windows.attention if _over_time(r.key)] or list(self.windows.attention)
+        records = [r for r in self.windows.attention if over_time(r.key)] or list(self.windows.attention)
         return max(max(record.key.end) - record.key.ahead for record in records)
+
+    @property
+    def horizon(self) -> int:
+        """Forecast steps ``H`` of a window."""
+        return self.windows.point.shape[1]
+
+    @property
+    def steps(self) -> np.ndarray:
+        """The forecast steps of the rows, from 0: ``[H']``."""
+        return np.arange(self.horizon) if self.kept is None else np.asarray(self.kept)
 
     @property
     def mapped(self) -> list[int]:
@@ -62,119 +89,320 @@ class AttentionMap:
         """``window`` as a number from 0; raises IndexError naming the range."""
         return in_range(window, len(self), "window")
 
-    def step_weights(self, window: int, target: int = 0, layer: int = -1) -> np.ndarray:
-        """Weights ``[N, H, L]`` of one window: forecast step by past step.
+    def layer_position(self, layer: int | str | None) -> int:
+        """A layer by name or position; None is the last one with a map from forecast steps to past steps.
+
+        Raises ConfigError for an unknown name, and where there is no such map; IndexError for a position out of range.
+        """
+        if layer is None:
+            return self.mapped[-1] if self.mapped else len(self.layers) - 1
+        if isinstance(layer, str):
+            if layer not in self.layers:
+                raise unknown_name("layer", layer, self.layers)
+            return self.layers.index(layer)
+        return in_range(layer, len(self.layers), "layer")
+
+    def record(self, layer: int | str | None = None) -> Record:
+        """A layer that goes from forecast steps to past steps; raises ConfigError where it does not."""
+        record = self.windows.attention[self.layer_position(layer)]
+        if not _has_map(record):
+            raise ConfigError(_why_no_map(record, self.model or "the model"))
+        return record
+
+    # ------------------------------------------------------------------ numbers
+
+    def chunks(
+        self, target: int | str = 0, layer: int | str | None = None
+    ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Some windows at a time: their rows, weights ``[w, N, H', L]`` and which past steps could be read ``[w, L]``.
+
+        What the views are made of: memory stays bounded, whatever the number of windows.
+        """
+        record, target = self.record(layer), self.target_position(target)
+        shared = record.weights.shape[1] < self._targets  # one attention for all targets
+        size = max(1, _CHUNK // (record.weights.shape[2] * len(self.steps) * self.length))
+        for start in range(0, len(self), size):
+            rows = slice(start, start + size)
+            read = self._read(rows, None if shared else target)
+            yield rows, self._by_step(record, record.weights[rows, 0 if shared else target], read), read
+
+    def _by_step(self, record: Record, weights: np.ndarray, read: np.ndarray) -> np.ndarray:
+        """``[w, N, J, I] -> [w, N, H', L]``, forecast steps first: the fewer rows are spread, the better."""
+        rows = to_forecast_steps(weights, record.query, self.steps, self.horizon)
+        return to_steps(rows, record.key, read)
+
+    def step_weights(self, window: int, target: int | str = 0, layer: int | str | None = None) -> np.ndarray:
+        """Weights ``[N, H', L]`` of one window: forecast step by past step.
 
         A token's weight is divided evenly over the observed steps it covers, so rows keep their sum; unobserved steps
         and left padding get exactly 0. Where forecast steps are keys as well, a row lacks what fell on them, which
         ``ahead_weights`` gives. Raises ConfigError when the attention has no horizon or no time axis.
         """
-        record, weights, own = self._mapped_weights(window, target, layer)
-        spread = _overlap(record.key, self.length) * self._read(window, own)  # [I, L]
-        spread = spread / np.maximum(spread.sum(axis=1, keepdims=True), 1)
-        return self._by_step(record, weights @ spread)
+        one = self.sel(window=self.position(window))
+        return next(weights[0] for _, weights, _ in one.chunks(target, layer))
 
-    def ahead_weights(self, window: int, target: int = 0, layer: int = -1) -> np.ndarray:
-        """Weights ``[N, H, H]`` of one window: forecast step by forecast step, read through what is known of it.
+    def ahead_weights(self, window: int, target: int | str = 0, layer: int | str | None = None) -> np.ndarray:
+        """Weights ``[N, H', H]`` of one window: forecast step by forecast step, read through what is known of it.
 
         All 0 where the keys are past steps alone. Raises ConfigError as ``step_weights``.
         """
-        record, weights, _ = self._mapped_weights(window, target, layer)
-        steps = self.length + self.windows.point.shape[1]
-        return self._by_step(record, weights @ _overlap(record.key, steps)[:, self.length :])
+        record, target = self.record(layer), self.target_position(target)
+        weights = record.weights[[self.position(window)], 0 if record.weights.shape[1] < self._targets else target]
+        rows = to_forecast_steps(weights, record.query, self.steps, self.horizon)[0]
+        return rows @ overlap(record.key, self.length + self.horizon)[:, self.length :]
 
-    def _mapped_weights(self, window: int, target: int, layer: int) -> tuple[Record, np.ndarray, int | None]:
-        """A record, its weights ``[N, J, I]`` of one window, and the target they are of; None: of all targets."""
-        record = self.windows.attention[in_range(layer, len(self.windows.attention), "layer")]
-        if not _has_map(record):
-            raise ConfigError(_why_no_map(record, self.model or "the model"))
-        target = self._target(target)
-        shared = record.weights.shape[1] < len(self.panel.schema.roles.target)  # one attention for all targets
-        weights = record.weights[self.position(window), 0 if shared else target]
-        return record, weights, None if shared else target
+    def to_numpy(self, target: int | str = 0, layer: int | str | None = None) -> np.ndarray:
+        """Weights of all windows, forecast step by past step, ``[W, N, H', L]`` float32 (see ``step_weights``)."""
+        return np.concatenate([weights for _, weights, _ in self.chunks(target, layer)])
 
-    def _by_step(self, record: Record, rows: np.ndarray) -> np.ndarray:
-        """The row of each forecast step: ``[N, J, X] -> [N, H, X]``."""
-        asks = _overlap(record.query, self.windows.point.shape[1])  # [J, H]; horizon tokens do not overlap
-        return rows[:, asks.argmax(axis=0)] * asks.max(axis=0)[:, None]
-
-    def observed(self, window: int, target: int = 0) -> np.ndarray:
+    def observed(self, window: int, target: int | str = 0) -> np.ndarray:
         """Which of the ``L`` steps before the origin were observed, bool ``[L]``."""
         return ~np.isnan(self.history(window, target))
 
-    def _read(self, window: int, target: int | None) -> np.ndarray:
-        """Which past steps were observed, bool ``[L]``; of any target when ``target`` is None."""
-        if target is not None:
-            return self.observed(window, target)
-        return np.any([self.observed(window, t) for t in range(len(self.panel.schema.roles.target))], axis=0)
-
-    def history(self, window: int, target: int = 0) -> np.ndarray:
+    def history(self, window: int, target: int | str = 0) -> np.ndarray:
         """The ``L`` values before the origin, float32, NaN where unobserved or before the series began."""
         window = self.position(window)
-        series, origin = int(self.windows.series[window]), int(self.windows.origin[window])
-        return past_values(self.panel, series, origin, self.length, self._target(target))
+        return self._values(slice(window, window + 1), self.target_position(target))[0]
 
     def source_times(self, window: int) -> np.ndarray:
         """Times (int64) of the ``L`` steps before the origin; steps before the series began are counted back."""
         window = self.position(window)
-        steps = int(self.windows.origin[window]) + np.arange(-self.length, 0)
-        return self.panel.times(np.full(self.length, self.windows.series[window]), steps)
+        return self.all_source_times(slice(window, window + 1))[0]
+
+    def all_source_times(self, rows: slice) -> np.ndarray:
+        """Times (int64) of the past steps of some windows, ``[w, L]``."""
+        steps = self.windows.origin[rows][:, None] + np.arange(-self.length, 0)
+        return self.panel.times(self.windows.series[rows][:, None], steps)
+
+    def all_target_times(self, rows: slice) -> np.ndarray:
+        """Times (int64) of the forecast steps of some windows, ``[w, H']``."""
+        return self.panel.times(self.windows.series[rows][:, None], self.windows.origin[rows][:, None] + self.steps)
+
+    def target_position(self, target: int | str) -> int:
+        """A target by name or position. Raises ConfigError for an unknown name, IndexError for a position."""
+        names = self.panel.schema.roles.target
+        if isinstance(target, str):
+            if target not in names:
+                raise unknown_name("target", target, names)
+            return names.index(target)
+        return in_range(target, len(names), "target")
+
+    @property
+    def _targets(self) -> int:
+        return len(self.panel.schema.roles.target)
+
+    def _values(self, rows: slice, target: int) -> np.ndarray:
+        """Past values of some windows ``[w, L]``, NaN where there are none."""
+        return past_values(self.panel, self.windows.series[rows], self.windows.origin[rows], self.length, target)
+
+    def _read(self, rows: slice, target: int | None) -> np.ndarray:
+        """Which past steps were observed, bool ``[w, L]``; of any target when ``target`` is None."""
+        which = range(self._targets) if target is None else [target]
+        return np.any([~np.isnan(self._values(rows, one)) for one in which], axis=0)
+
+    # ------------------------------------------------------------------ maps out of maps
+
+    def sel(
+        self,
+        *,
+        window: int | Sequence[int] | None = None,
+        series: Any = None,
+        origin: Any = None,
+        horizon: int | Sequence[int] | None = None,
+        layer: int | str | None = None,
+        head: int | Sequence[int] | None = None,
+    ) -> AttentionMap:
+        """Some of the map: windows by position, series id or origin, forecast steps (from 1), a layer, heads.
+
+        ``series`` is an id or a list of ids; ``origin`` the time (or times) of the last past step. Raises ConfigError
+        or IndexError for what is not there.
+        """
+        from tsattn.inspection.selection import select
+
+        return select(self, window=window, series=series, origin=origin, horizon=horizon, layer=layer, head=head)
+
+    def mean(self, over: str | Sequence[str] = "head") -> AttentionMap:
+        """The mean over "head", over "horizon" (the kept forecast steps), or over both.
+
+        Over heads it is a summary, exact only where the heads share their values (tft). A mean over windows has no
+        dates of its own: that is ``profile`` and ``by_lag``. A mean over the horizon keeps the mapped layers alone.
+        """
+        names = (over,) if isinstance(over, str) else tuple(over)
+        for name in names:
+            if name not in ("head", "horizon"):
+                raise unknown_name("dimension to take the mean over", name, ("head", "horizon"))
+        records = list(self.windows.attention)
+        if "head" in names:
+            records = [replace(r, weights=r.weights.mean(axis=2, keepdims=True)) for r in records]
+        if "horizon" in names:
+            self.record()
+            records = [self._flat(record) for record in records if _has_map(record)]
+        return self._with(records, *(f"mean over {name}s" for name in names))
+
+    def _flat(self, record: Record) -> Record:
+        """One row for all kept forecast steps."""
+        asks = overlap(record.query, self.horizon)[:, self.steps].sum(axis=1) / len(self.steps)  # [J]
+        weights = np.einsum("wcnji,j->wcni", record.weights, asks)[:, :, :, None].astype(record.weights.dtype)
+        return replace(record, weights=weights, query=replace(record.query, start=(0,), end=(self.horizon,)))
+
+    def per_step(self) -> AttentionMap:
+        """Patches to steps: the mapped layers with one row per forecast step and one column per past step.
+
+        Mass is conserved; a patch is shared by its observed steps. It holds ``H' * L`` numbers per window and head.
+        """
+        return self._each(lambda weights, key, read: weights, "per step")
+
+    def lift(self) -> AttentionMap:
+        """Weights per step relative to an even spread over the readable past: 1 is neither sought nor avoided.
+
+        Overlapping or cut patches give some steps a larger share even when every patch weighs the same; a lift is free
+        of that. Raises ConfigError for a signed map.
+        """
+        if self.signed:
+            raise ConfigError(f"A lift compares shares with an even spread; {self.method!r} is signed.")
+
+        def relative(weights: np.ndarray, key: Any, read: np.ndarray) -> np.ndarray:
+            even = even_spread(key, read)[:, None, None]
+            return np.divide(weights, even, out=np.zeros_like(weights), where=even > 0).astype(np.float32)
+
+        return replace(self._each(relative, "lift over an even spread"), unit="lift")
+
+    def _each(self, change: Any, note: str) -> AttentionMap:
+        """The mapped layers per step, with ``change(weights [w, N, H', L], key, read [w, L])`` applied."""
+        self.record()  # raises where there is no map at all
+        query, key = steps_axis("horizon", self.steps), steps_axis("time", np.arange(self.length))
+        records = []
+        for layer in self.mapped:
+            record = self.windows.attention[layer]
+            parts = [
+                np.concatenate([change(w, record.key, read) for _, w, read in self.chunks(target, layer)])
+                for target in range(record.weights.shape[1])
+            ]
+            records.append(replace(record, weights=np.stack(parts, axis=1), query=query, key=key))
+        return self._with(records, note)
+
+    def _with(self, records: Sequence[Record], *notes: str) -> AttentionMap:
+        windows = replace(self.windows, attention=tuple(records))
+        return replace(self, windows=windows, notes=(*self.notes, *notes))
+
+    # ------------------------------------------------------------------ views
+
+    def profile(self, target: int | str = 0, layer: int | str | None = None) -> np.ndarray:
+        """Mean over windows and heads by age, ``[H', L]``, the newest step last.
+
+        A step counts in the windows where it could be read. In this view a fixed lag is a diagonal.
+        """
+        from tsattn.inspection.views import profile
+
+        return profile(self, target, layer)
+
+    def by_lag(self, target: int | str = 0, layer: int | str | None = None) -> pd.DataFrame:
+        """The lag profile: mean weight of a past step by its distance from the forecast step.
+
+        Columns: ``lag`` (steps, from 1), ``weight`` (mean over all pairs of a readable past step and a kept forecast
+        step, and over heads), ``low`` and ``high`` (quartiles over windows), ``even`` (what an even spread gives),
+        ``pairs`` (how many there are).
+        """
+        from tsattn.inspection.views import by_lag
+
+        return by_lag(self, target, layer)
+
+    def by_calendar(
+        self, rows: str = "hour", cols: str = "dayofweek", target: int | str = 0, layer: int | str | None = None
+    ) -> pd.DataFrame:
+        """Mean weight per pair by the calendar of the past step, in the zone of the data.
+
+        ``rows`` and ``cols`` name a part of the stamp: minute, hour, dayofweek (0 is Monday), day, dayofyear, week,
+        month, quarter; with "target." before it, of the forecast step. Columns: both names, ``weight``, ``pairs``.
+        Raises ConfigError for integer time.
+        """
+        from tsattn.inspection.views import by_calendar
+
+        return by_calendar(self, rows, cols, target, layer)
+
+    def top(
+        self, n: int = 10, *, by: str = "window", target: int | str = 0, layer: int | str | None = None
+    ) -> pd.DataFrame:
+        """The ``n`` past steps with the most weight, with their dates: of each window, or ``by="horizon"`` of each row.
+
+        Weights are means over heads (and over the kept forecast steps for ``by="window"``); a signed map is ranked by
+        size. Columns: id, origin, (horizon, target_time,) rank, source_time, age, (lag,) value, weight.
+        """
+        from tsattn.inspection.views import top
+
+        return top(self, n, by, target, layer)
+
+    def entropy(self, *, normalize: bool = True, target: int | str = 0, layer: int | str | None = None) -> np.ndarray:
+        """Shannon entropy of each row over the past steps, ``[W, N, H']``, in nats; NaN for a row without weight.
+
+        ``normalize``: as a share of the largest possible one, the logarithm of the number of readable steps. A signed
+        map counts by size.
+        """
+        from tsattn.inspection.views import entropy
+
+        return entropy(self, normalize, target, layer)
+
+    def effective_steps(self, *, target: int | str = 0, layer: int | str | None = None) -> np.ndarray:
+        """How many past steps a row spreads over, ``exp(entropy)``, ``[W, N, H']``: 1 is a single step."""
+        return np.exp(self.entropy(normalize=False, target=target, layer=layer))
+
+    def variables(self, target: int | str = 0, layer: int | str | None = None) -> pd.DataFrame:
+        """Mean weights of a layer over variables (mean over windows and heads): query by variable, with names.
+
+        For variable attention (itransformer) the queries are variables too; for a variable selection (tft) steps.
+        Raises ConfigError where no layer has variables as keys.
+        """
+        from tsattn.inspection.views import variables
+
+        return variables(self, target, layer)
+
+    def compare(self, other: AttentionMap, target: int | str = 0, layer: int | str | None = None) -> pd.DataFrame:
+        """How far two maps of the same windows are apart: one row per window and forecast step.
+
+        Columns: id, origin, horizon, ``total_variation`` (0 the same, 1 disjoint; of the shares by size) and
+        ``spearman`` (rank correlation over past steps). Means over heads are compared. Raises ConfigError when windows,
+        past steps or forecast steps differ.
+        """
+        from tsattn.inspection.views import compare
+
+        return compare(self, other, target, layer)
+
+    # ------------------------------------------------------------------ out of here
 
     def to_frame(self, window: int | None = None, *, min_weight: float = 0.0) -> pd.DataFrame:
         """Tidy table: id, (target,) origin, horizon, target_time, source_time, lag, layer, head, weight.
 
         One row per window, target, layer, head, forecast step (from 1) and observed past step (``lag`` steps before
-        the first forecast step, the newest is 1) whose weight is above ``min_weight``. ``origin`` is the time of the
-        last past step. Layers without a map from forecast steps to past steps are left out; raises ConfigError when
+        the forecast step) whose weight is above ``min_weight`` (in size, for signed maps). ``origin`` is the time of
+        the last past step. Layers without a map from forecast steps to past steps are left out; raises ConfigError when
         that is all of them.
         """
-        which = range(len(self)) if window is None else [self.position(window)]
-        layers = self.mapped
-        if not layers:
-            self.step_weights(which[0])  # raises with the reason
-        keys, found = [], []
-        for one in which:
-            for target in range(len(self.panel.schema.roles.target)):
-                for layer in layers:
-                    weights = self.step_weights(one, target, layer)
-                    head, horizon, step = np.nonzero(weights > min_weight)  # unobserved steps weigh 0
-                    same = np.broadcast_to(np.array([[one], [target], [layer]]), (3, len(head)))
-                    keys.append(np.concatenate([same, [head, horizon, step]]).astype(np.int32))
-                    found.append(weights[head, horizon, step])
-        return self._tidy(np.concatenate(keys, axis=1), np.concatenate(found))
+        from tsattn.inspection.tables import tidy
 
-    def _tidy(self, keys: np.ndarray, weights: np.ndarray) -> pd.DataFrame:
-        """The table from ``keys [6, rows]`` (window, target, layer, head, horizon, step) and ``weights [rows]``."""
-        import pandas as pd
+        return tidy(self if window is None else self.sel(window=self.position(window)), min_weight)
 
-        from tsattn.forecast import id_column, time_index
+    def to_xarray(self, target: int | str = 0) -> Any:
+        """An ``xarray.Dataset``: one variable per mapped layer, dims window, head, horizon, age.
 
-        schema, roles = self.panel.schema, self.panel.schema.roles
-        window, target, layer, head, horizon, step = keys
-        series, lag = self.windows.series[window], self.length - step
-        origins = self.windows.origin[window]
-        table: dict[str, Any] = {}
-        if len(roles.target) > 1:
-            table["target"] = pd.Index(roles.target).take(target)
-        last = self.panel.times(self.windows.series, self.windows.origin - 1)
-        table["origin"] = time_index(last[window], schema)
-        table["horizon"] = horizon.astype(np.int64) + 1
-        table["target_time"] = time_index(self.panel.times(series, origins + horizon), schema)
-        table["source_time"] = time_index(self.panel.times(series, origins - lag), schema)
-        table["lag"] = lag.astype(np.int64)
-        table["layer"] = pd.Index(self.layers).take(layer)
-        table["head"] = head.astype(np.int64)
-        table["weight"] = weights
-        if roles.id is None:
-            return pd.DataFrame(table, copy=False)  # copying two million rows costs a second
-        if roles.id in table:
-            raise ConfigError(
-                f"The id column is called {roles.id!r}, like a column of this table. Rename it and fit again."
-            )
-        return pd.DataFrame({roles.id: id_column(self.panel, series), **table}, copy=False)
+        Coordinates: series id, origin, ``target_time [window, horizon]``, ``source_time [window, age]``. Needs xarray,
+        which tsattn does not install: ``pip install "tsattn[xarray]"``.
+        """
+        from tsattn.inspection.tables import dataset
 
-    def _target(self, target: int) -> int:
-        return in_range(target, len(self.panel.schema.roles.target), "target")
+        return dataset(self, target)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the map: ``.npz`` keeps everything and is read by ``load``; ``.parquet`` is the tidy table."""
+        from tsattn.inspection.storage import save
+
+        return save(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> AttentionMap:
+        """Read a map saved as ``.npz``. Raises ArtifactError when it is missing, damaged, or no map."""
+        from tsattn.inspection.storage import load
+
+        return load(Path(path))
 
     def plot(self, window: int = 0, *, target: int = 0, horizon: int | None = None, ax: Axes | None = None) -> Axes:
         """History, attention strip and forecast of one window; ``horizon`` (from 1) picks one forecast step.
@@ -186,13 +414,16 @@ class AttentionMap:
         return plot_strip(self, window, target=target, horizon=horizon, ax=ax)
 
 
-def past_values(panel: Panel, series: int, origin: int, length: int, target: int) -> np.ndarray:
-    """The ``length`` values before step ``origin`` of a series, NaN where unobserved or before the series began."""
-    values = np.full(length, np.nan, dtype=np.float32)
-    first = max(origin - length, 0)
-    row = panel.indptr[series]
-    values[length - (origin - first) :] = panel.targets[row + first : row + origin, target]
-    return values
+def past_values(panel: Panel, series: np.ndarray, origin: np.ndarray, length: int, target: int) -> np.ndarray:
+    """The ``length`` values before step ``origin [w]`` of ``series [w]``: ``[w, length]`` float32.
+
+    NaN where unobserved or before the series began.
+    """
+    step = np.asarray(origin)[:, None] + np.arange(-length, 0)
+    stop = panel.lengths[series][:, None]
+    inside = (step >= 0) & (step < stop)
+    values = panel.targets[panel.indptr[series][:, None] + np.where(inside, step, 0), target]
+    return np.where(inside, values, np.float32(np.nan))
 
 
 def in_range(value: int, count: int, name: str, first: int = 0) -> int:
@@ -208,13 +439,9 @@ def in_range(value: int, count: int, name: str, first: int = 0) -> int:
     return found
 
 
-def _over_time(axis: Axis) -> bool:
-    return axis.kind in ("time", "patch")
-
-
 def _has_map(record: Record) -> bool:
     """Whether a layer goes from forecast steps to past steps."""
-    return record.query.kind == "horizon" and _over_time(record.key)
+    return record.query.kind == "horizon" and over_time(record.key)
 
 
 def _why_no_map(record: Record, model: str) -> str:
@@ -224,12 +451,5 @@ def _why_no_map(record: Record, model: str) -> str:
         found += f"{model} attends over variables, not over time, so "
     found += "it has no map from forecast steps to past steps."
     if record.key.kind == "variable":
-        found += " Its weights are in attention.windows.attention, with the names of the variables in key.names."
+        found += " Its weights are in attention.variables()."
     return found
-
-
-def _overlap(axis: Axis, length: int) -> np.ndarray:
-    """Which steps each token covers, ``[tokens, length]`` float."""
-    step = np.arange(length)
-    start, end = np.asarray(axis.start)[:, None], np.asarray(axis.end)[:, None]
-    return ((step >= start) & (step < end)).astype(np.float64)

@@ -1,0 +1,165 @@
+"""An attention map on disk: ``.npz`` with plain arrays and a JSON header, or the tidy table as Parquet.
+
+Nothing in the file is ever executed. What is kept of the table is the rows that the windows cover.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tsattn.artifact import ids_from_json, ids_to_json
+from tsattn.data.panel import Panel
+from tsattn.data.schema import Schema
+from tsattn.errors import ArtifactError, ConfigError
+from tsattn.inference import Record, TokenRecord, WindowForecasts
+from tsattn.inspection.maps import AttentionMap
+from tsattn.models.base import Axis
+from tsattn.typed import typed
+from tsattn.writing import write_whole
+
+FORMAT = 1
+_PANEL = ("values", "codes", "static_values", "static_codes", "indptr", "start")
+_WINDOWS = ("series", "origin", "point", "actual")
+
+
+def save(attention: AttentionMap, path: Path) -> Path:
+    """See ``AttentionMap.save``."""
+    if path.suffix == ".parquet":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        attention.to_frame().to_parquet(path, index=False)
+        return path
+    if path.suffix != ".npz":
+        raise ConfigError(f"Cannot write {str(path)!r}: the ending is .npz (everything) or .parquet (the tidy table).")
+    panel, windows = _trimmed(attention)
+    header = {
+        "tsattn_attention_map": FORMAT,
+        "schema": panel.schema.to_dict(),
+        "ids": ids_to_json(panel.ids),
+        "levels": attention.levels,
+        "model": attention.model,
+        "method": attention.method,
+        "signed": attention.signed,
+        "unit": attention.unit,
+        "notes": attention.notes,
+        "kept": attention.kept,
+        "records": [{"query": asdict(r.query), "key": asdict(r.key), "layer": r.layer} for r in windows.attention],
+        "tokens": None if windows.tokens is None else asdict(windows.tokens.key),
+        "contributions": sorted(windows.contributions or ()),
+    }
+    arrays = {f"panel_{name}": getattr(panel, name) for name in _PANEL}
+    arrays |= {f"windows_{name}": getattr(windows, name) for name in _WINDOWS}
+    arrays |= {f"weights_{i}": record.weights for i, record in enumerate(windows.attention)}
+    arrays |= {f"contributions_{name}": part for name, part in (windows.contributions or {}).items()}
+    if windows.quantiles is not None:
+        arrays["windows_quantiles"] = windows.quantiles
+    if windows.tokens is not None:
+        arrays |= {"tokens_tokens": windows.tokens.tokens, "tokens_rest": windows.tokens.rest}
+    text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    out = io.BytesIO()
+    np.savez_compressed(out, header=text, **arrays)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, out.getvalue())
+    return path
+
+
+def _trimmed(attention: AttentionMap) -> tuple[Panel, WindowForecasts]:
+    """The rows that the windows cover, and the windows counted in them."""
+    windows = attention.windows
+    used, place = np.unique(windows.series, return_inverse=True)
+    first = np.full(len(used), np.iinfo(np.int64).max)
+    stop = np.zeros(len(used), dtype=np.int64)
+    np.minimum.at(first, place, np.maximum(windows.origin - attention.length, 0))
+    np.maximum.at(stop, place, windows.origin + attention.horizon)
+    panel = attention.panel.select(used).span(first, stop)
+    return panel, replace(windows, series=place.astype(np.int64), origin=windows.origin - first[place])
+
+
+def load(path: Path) -> AttentionMap:
+    """See ``AttentionMap.load``."""
+    if not path.is_file():
+        raise ArtifactError(f"No attention map at {path}.")
+    if path.suffix == ".parquet":
+        raise ArtifactError(f"{path} holds the tidy table alone: read it with pandas.read_parquet. A map is an .npz.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(arrays.pop("header").tobytes())
+        version = typed(int, header["tsattn_attention_map"], "format")
+        if version > FORMAT:
+            raise ArtifactError(f"{path} has format {version}; this tsattn reads up to {FORMAT}. Upgrade tsattn.")
+        return _map_of(header, arrays)
+    except ArtifactError:
+        raise
+    except (
+        KeyError, TypeError, ValueError, IndexError, AttributeError, OSError, EOFError, RecursionError,
+        MemoryError, zipfile.BadZipFile, pa.ArrowException, NotImplementedError,
+    ) as error:  # fmt: skip
+        raise ArtifactError(
+            f"{path} is damaged, or no attention map of tsattn ({type(error).__name__}: {error}). Save it again."
+        ) from None
+
+
+def _map_of(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> AttentionMap:
+    panel = Panel(
+        **{name: arrays[f"panel_{name}"] for name in _PANEL},
+        ids=ids_from_json(header["ids"]),
+        schema=Schema.from_dict(header["schema"]),
+    )
+    records = tuple(
+        Record(
+            arrays[f"weights_{i}"],
+            typed(Axis, part["query"], "query"),
+            typed(Axis, part["key"], "key"),
+            typed(str, part["layer"], "layer"),
+        )
+        for i, part in enumerate(header["records"])
+    )
+    tokens = None
+    if header["tokens"] is not None:
+        tokens = TokenRecord(arrays["tokens_tokens"], arrays["tokens_rest"], typed(Axis, header["tokens"], "tokens"))
+    windows = WindowForecasts(
+        **{name: arrays[f"windows_{name}"] for name in _WINDOWS},
+        quantiles=arrays.get("windows_quantiles"),
+        attention=records,
+        contributions={name: arrays[f"contributions_{name}"] for name in header["contributions"]} or None,
+        tokens=tokens,
+    )
+    _check(panel, windows)
+    return AttentionMap(
+        panel,
+        windows,
+        typed(tuple[float, ...], header["levels"], "levels"),
+        None if header["model"] is None else typed(str, header["model"], "model"),
+        typed(str, header["method"], "method"),
+        typed(bool, header["signed"], "signed"),
+        typed(str, header["unit"], "unit"),
+        typed(tuple[str, ...], header["notes"], "notes"),
+        None if header["kept"] is None else typed(tuple[int, ...], header["kept"], "kept"),
+    )
+
+
+def _check(panel: Panel, windows: WindowForecasts) -> None:
+    """Raises ValueError where the parts of a file do not belong together."""
+    count, targets = len(windows.series), len(panel.schema.roles.target)
+    if len(panel.ids) != len(panel.start) or len(panel.indptr) != len(panel.start) + 1:
+        raise ValueError(f"{len(panel.ids)} ids for {len(panel.start)} series")
+    if panel.indptr[0] != 0 or (panel.lengths < 0).any() or panel.indptr[-1] != len(panel.values):
+        raise ValueError("the series do not share the rows out among them")
+    if windows.point.ndim != 3 or windows.point.shape[0] != count or windows.point.shape[2] != targets:
+        raise ValueError(f"forecasts {windows.point.shape} for {count} windows and {targets} targets")
+    if count and not (windows.series.min() >= 0 and windows.series.max() < len(panel)):
+        raise ValueError("a window of a series that is not there")
+    for record in windows.attention:
+        shape = record.weights.shape
+        if len(shape) != 5 or shape[0] != count or shape[3:] != (len(record.query), len(record.key)):
+            raise ValueError(f"weights {shape} for {count} windows, {len(record.query)} x {len(record.key)} tokens")
+        if shape[1] not in (1, targets):
+            raise ValueError(f"weights of {shape[1]} targets, there are {targets}")

@@ -25,6 +25,7 @@ _HOME = {
     "TsattnError": "tsattn.errors",
     "TsattnWarning": "tsattn.errors",
     "attention": "tsattn",
+    "attribute": "tsattn.inspection.attribute",
     "build": "tsattn.models",
     "from_wide": "tsattn.data.table",
     "list_datasets": "tsattn.data.catalog",
@@ -47,6 +48,7 @@ __all__ = [
     "TsattnWarning",
     "__version__",
     "attention",
+    "attribute",
     "build",
     "from_wide",
     "list_datasets",
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from tsattn.evaluation.backtest import Backtest
     from tsattn.forecast import Forecast
     from tsattn.forecaster import Forecaster
+    from tsattn.inspection.attribute import attribute
     from tsattn.inspection.maps import AttentionMap
     from tsattn.models import build
     from tsattn.models.base import InputSpec, Network, Output

@@ -57,6 +57,10 @@ class WindowForecasts:
     contributions: dict[str, np.ndarray] | None = None  # fields of models.base.Contributions, [W, ...]
     tokens: TokenRecord | None = None  # what the last layer read from each token, where it is linear
 
+    def with_attention(self, *records: Record) -> WindowForecasts:
+        """The same windows with other maps."""
+        return replace(self, attention=records)
+
     def take(self, rows: np.ndarray) -> WindowForecasts:
         """Some windows, by position."""
         parts = None if self.contributions is None else {name: part[rows] for name, part in self.contributions.items()}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from tsattn.attention.intervention import changed, changing
 from tsattn.attention.normalisers import NORMALISERS, normalise_scores
 from tsattn.attention.scores import PLAIN_SCORES, Score, check_widths, scaled_dot
 from tsattn.errors import ConfigError, unknown_name
@@ -70,7 +71,7 @@ def attend(
         ConfigError: an unknown score or normaliser, widths the score cannot compare, a mask that is not boolean.
     """
     _check(query, key, score, mask, normaliser)
-    factors = _factors(score, query, key) if normaliser == "softmax" else None
+    factors = _factors(score, query, key) if normaliser == "softmax" and not changing() else None
     if factors is not None:
         output = _fused(*factors, value, mask, bias, dropout)
         if weights is False:
@@ -81,7 +82,7 @@ def attend(
             left, right, scale = factors[0].to(output.dtype), factors[1].to(output.dtype), factors[2]
             bias = None if bias is None else bias.to(output.dtype)
             return Attended(output, _some_rows(left, right, scale, rows, mask, bias))
-    formed = attention_weights(query, key, score=score, mask=mask, bias=bias, normaliser=normaliser)
+    formed = changed(_formed(query, key, score, mask, bias, normaliser), mask, value)
     output = functional.dropout(formed, dropout).to(value.dtype) @ value
     if weights is False:
         return Attended(output)
@@ -105,6 +106,12 @@ def attention_weights(
     in which nothing may be attended (never NaN, nor its gradient). Raises ConfigError as ``attend``.
     """
     _check(query, key, score, mask, normaliser)
+    return changed(_formed(query, key, score, mask, bias, normaliser), mask)
+
+
+def _formed(
+    query: Tensor, key: Tensor, score: AnyScore, mask: Tensor | None, bias: Tensor | None, normaliser: str
+) -> Tensor:
     scores = (PLAIN_SCORES[score] if isinstance(score, str) else score)(query, key)
     return normalise_scores(scores if bias is None else scores + bias, mask, normaliser)
 
@@ -175,12 +182,13 @@ def _some_rows(
     others = [part.shape[:-2] for part in (query, key, mask, bias) if part is not None]
     lead, keys = torch.broadcast_shapes(*others), key.shape[-2]
     made = (
-        attention_weights(
+        _formed(
             query.index_select(-2, some),
             key,
-            score=partial(scaled_dot, scale=scale),
-            mask=_rows_of(mask, some),
-            bias=_rows_of(bias, some),
+            partial(scaled_dot, scale=scale),
+            _rows_of(mask, some),
+            _rows_of(bias, some),
+            "softmax",
         )
         for some in rows.split(max(1, _CHUNK // max(lead.numel() * keys, 1)))
     )

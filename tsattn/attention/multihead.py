@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tsattn.attention.intervention import changed
 from tsattn.attention.kernel import Attended, attend
 from tsattn.attention.normalisers import NORMALISERS, normalise_scores
 from tsattn.attention.positions import rotate
@@ -150,7 +151,7 @@ class MultiHeadAttention(nn.Module):
         scores = (PLAIN_SCORES[self.score] if isinstance(self.score, str) else self.score)(queries, keys)
         if carried is not None:
             scores = scores + carried
-        weights = normalise_scores(scores, mask, self.normaliser)
+        weights = changed(normalise_scores(scores, mask, self.normaliser), mask, values)
         read = functional.dropout(weights, self.rate if self.training else 0.0).to(values.dtype) @ values
         return self._join(read), weights, scores
 

@@ -18,7 +18,7 @@ import numpy as np
 from tsattn.data.panel import Panel
 from tsattn.errors import ConfigError, unknown_name
 from tsattn.inference import Record, WindowForecasts
-from tsattn.inspection.support import even_spread, over_time, overlap, steps_axis, to_forecast_steps, to_steps
+from tsattn.inspection.support import even_spread, has_map, over_time, overlap, steps_axis, to_forecast_steps, to_steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +83,7 @@ class AttentionMap:
     @property
     def mapped(self) -> list[int]:
         """Positions of the layers that say from forecast step to past step; a self-attention layer does not."""
-        return [i for i, record in enumerate(self.windows.attention) if _has_map(record)]
+        return [i for i, record in enumerate(self.windows.attention) if has_map(record)]
 
     def position(self, window: int) -> int:
         """``window`` as a number from 0; raises IndexError naming the range."""
@@ -105,7 +105,7 @@ class AttentionMap:
     def record(self, layer: int | str | None = None) -> Record:
         """A layer that goes from forecast steps to past steps; raises ConfigError where it does not."""
         record = self.windows.attention[self.layer_position(layer)]
-        if not _has_map(record):
+        if not has_map(record):
             raise ConfigError(_why_no_map(record, self.model or "the model"))
         return record
 
@@ -236,7 +236,7 @@ class AttentionMap:
             records = [replace(r, weights=r.weights.mean(axis=2, keepdims=True)) for r in records]
         if "horizon" in names:
             self.record()
-            records = [self._flat(record) for record in records if _has_map(record)]
+            records = [self._flat(record) for record in records if has_map(record)]
         return self._with(records, *(f"mean over {name}s" for name in names))
 
     def _flat(self, record: Record) -> Record:
@@ -437,11 +437,6 @@ def in_range(value: int, count: int, name: str, first: int = 0) -> int:
     if not first <= found < first + count:
         raise IndexError(f"{name} {value} does not exist: there are {count}, from {first} to {first + count - 1}.")
     return found
-
-
-def _has_map(record: Record) -> bool:
-    """Whether a layer goes from forecast steps to past steps."""
-    return record.query.kind == "horizon" and over_time(record.key)
 
 
 def _why_no_map(record: Record, model: str) -> str:

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from tsattn.models.base import Axis
+from tsattn.inference import Record
+from tsattn.models.base import AttentionRecord, Axis
 
 
 def over_time(axis: Axis) -> bool:
     """Whether the tokens of an axis are steps or stretches of steps."""
     return axis.kind in ("time", "patch")
+
+
+def has_map(record: Record | AttentionRecord) -> bool:
+    """Whether a layer goes from forecast steps to past steps."""
+    return record.query.kind == "horizon" and over_time(record.key)
 
 
 def overlap(axis: Axis, length: int) -> np.ndarray:

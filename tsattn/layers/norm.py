@@ -9,6 +9,9 @@ squared, so constants give exact zeros, and levels of 1e12, spikes of 1e5, value
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
 import torch
@@ -61,7 +64,7 @@ def from_last(z: Tensor, observed: Tensor, window: WindowScale) -> tuple[Tensor,
 
     For series that wander and have no level to return to. The unit stays the deviation around the mean.
     """
-    last = last_observed(z, observed)[0]  # [B, C]
+    last = _fixed(lambda: (last_observed(z, observed)[0],), len(z))[0]  # [B, C]
     moved = torch.where(observed, z - last[:, None], torch.zeros_like(z))
     return moved, WindowScale(window.loc + window.scale * last, window.scale)
 
@@ -75,20 +78,73 @@ def normalise(past: Tensor, observed: Tensor) -> tuple[Tensor, WindowScale]:
     """
     with torch.autocast(past.device.type, enabled=False):
         past = full_precision(past)
-        zero = past.new_zeros(())
-        # z depends neither on the shift nor on the peak, so both may be constants to the gradient
-        shift = last_observed(past.detach(), observed)[0]  # [B, C]
-        moved = torch.where(observed, past - shift[:, None], zero)  # [B, L, C]
-        peak = moved.detach().abs().amax(dim=1)  # [B, C]
-        varies = peak > 0
-        divisor = torch.where(varies, peak, torch.ones_like(peak))  # [B, C]
-        unit = moved / divisor[:, None]  # in [-1, 1]
-        count = observed.sum(dim=1).clamp(min=1)
-        mean = unit.sum(dim=1) / count
-        centred = torch.where(observed, unit - mean[:, None], zero)
-        variance = centred.square().sum(dim=1) / count
-        # sqrt(0) would have an infinite slope
-        deviation = torch.where(varies, variance, torch.ones_like(variance)).sqrt()
-        loc = shift + divisor * mean
-        scale = torch.where(varies, divisor * deviation, FLOOR * loc.detach().abs()).clamp(min=TINY)
-        return centred / deviation[:, None], WindowScale(loc, scale)
+        if _FIXED.get() is not None:
+            fixed = WindowScale(*_fixed(lambda: _normalise(past, observed)[1], len(past)))
+            z = (past - fixed.loc[:, None]) / fixed.scale[:, None]
+            return torch.where(observed, z, torch.zeros_like(z)), fixed
+        return _normalise(past, observed)
+
+
+def _normalise(past: Tensor, observed: Tensor) -> tuple[Tensor, WindowScale]:
+    zero = past.new_zeros(())
+    # z depends neither on the shift nor on the peak, so both may be constants to the gradient
+    shift = last_observed(past.detach(), observed)[0]  # [B, C]
+    moved = torch.where(observed, past - shift[:, None], zero)  # [B, L, C]
+    peak = moved.detach().abs().amax(dim=1)  # [B, C]
+    varies = peak > 0
+    divisor = torch.where(varies, peak, torch.ones_like(peak))  # [B, C]
+    unit = moved / divisor[:, None]  # in [-1, 1]
+    count = observed.sum(dim=1).clamp(min=1)
+    mean = unit.sum(dim=1) / count
+    centred = torch.where(observed, unit - mean[:, None], zero)
+    variance = centred.square().sum(dim=1) / count
+    # sqrt(0) would have an infinite slope
+    deviation = torch.where(varies, variance, torch.ones_like(variance)).sqrt()
+    loc = shift + divisor * mean
+    scale = torch.where(varies, divisor * deviation, FLOOR * loc.detach().abs()).clamp(min=TINY)
+    return centred / deviation[:, None], WindowScale(loc, scale)
+
+
+class FixedStatistics:
+    """Statistics of windows, measured in one forward pass and used again in others; see ``fixed_statistics``."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Tensor, ...]] = []
+        self._next = 0
+
+    def rewind(self) -> None:
+        """Another forward pass begins, over the same windows or several copies of them one after the other."""
+        self._next = 0
+
+    def take(self, measure: Callable[[], tuple[Tensor, ...]], windows: int) -> tuple[Tensor, ...]:
+        """The next statistics, ``[B, ...]`` each: measured if there are none yet."""
+        if self._next == len(self._found):
+            self._found.append(tuple(part.detach() for part in measure()))
+        found = self._found[self._next]
+        self._next += 1
+        return tuple(part.repeat(windows // len(part), *(1,) * (part.dim() - 1)) for part in found)
+
+
+_FIXED: ContextVar[FixedStatistics | None] = ContextVar("fixed_statistics", default=None)
+
+
+@contextmanager
+def fixed_statistics(fixed: FixedStatistics | None = None) -> Iterator[FixedStatistics]:
+    """Inside, a forward pass measures level and unit of its windows, or is given those that another one measured.
+
+    When a step is taken out of a window, its mean and deviation change with it: every output would then depend on
+    every step. With the statistics fixed, what changes is what the network made of the step itself. One forward pass
+    belongs in each ``with``; give what the first one yields to the later ones.
+    """
+    fixed = FixedStatistics() if fixed is None else fixed
+    fixed.rewind()
+    token = _FIXED.set(fixed)
+    try:
+        yield fixed
+    finally:
+        _FIXED.reset(token)
+
+
+def _fixed(measure: Callable[[], tuple[Tensor, ...]], windows: int) -> tuple[Tensor, ...]:
+    fixed = _FIXED.get()
+    return measure() if fixed is None else fixed.take(measure, windows)

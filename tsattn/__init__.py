@@ -27,6 +27,8 @@ _HOME = {
     "attention": "tsattn",
     "attribute": "tsattn.inspection.attribute",
     "build": "tsattn.models",
+    "check_attention": "tsattn.inspection.trust",
+    "diagnose": "tsattn.inspection.diagnose",
     "from_wide": "tsattn.data.table",
     "list_datasets": "tsattn.data.catalog",
     "load_dataset": "tsattn.data.catalog",
@@ -50,6 +52,8 @@ __all__ = [
     "attention",
     "attribute",
     "build",
+    "check_attention",
+    "diagnose",
     "from_wide",
     "list_datasets",
     "load_dataset",
@@ -66,7 +70,9 @@ if TYPE_CHECKING:
     from tsattn.forecast import Forecast
     from tsattn.forecaster import Forecaster
     from tsattn.inspection.attribute import attribute
+    from tsattn.inspection.diagnose import diagnose
     from tsattn.inspection.maps import AttentionMap
+    from tsattn.inspection.trust import check_attention
     from tsattn.models import build
     from tsattn.models.base import InputSpec, Network, Output
     from tsattn.training.config import TrainConfig

@@ -16,24 +16,25 @@ from tsattn.models.base import AttentionRecord, Axis, InputSpec, Network, Output
 class Oracle(Network):
     """Every forecast step copies the step ``lag`` before it: ``logit(h, s) = beta`` there and 0 elsewhere.
 
-    One head, one-hot positions as queries and keys, the normalised window as values. ``trend`` adds ``trend`` times
-    the mean of the window by another path, which no attention carries.
+    One head, one-hot positions as queries and keys, the normalised window as values. With ``skip`` the forecast takes
+    the same step by a path of its own. With ``shift`` a key holds the value of ``shift`` steps before, as keys do after
+    a circular convolution: the map then points beside what is read.
     """
 
     has_attention = True
 
-    def __init__(self, spec: InputSpec, *, lag: int = 6, beta: float = 5.0, skip: bool = False) -> None:
+    def __init__(self, spec: InputSpec, *, lag: int = 6, beta: float = 5.0, skip: bool = False, shift: int = 0) -> None:
         super().__init__(spec)
         self.beta = torch.nn.Parameter(torch.tensor(float(beta)))
         sources = spec.context + torch.arange(spec.horizon) - lag
         self.register_buffer("query", torch.nn.functional.one_hot(sources, spec.context).float())  # [H, L]
         self.register_buffer("key", torch.eye(spec.context))
-        self.skip = skip
+        self.skip, self.shift = skip, shift
 
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         z, window = normalise(batch.past, batch.past_observed)
         mask = batch.past_observed.transpose(1, 2)[:, :, None]  # [B, C, 1, L]
-        values = z.transpose(1, 2)[..., None]  # [B, C, L, 1]
+        values = z.roll(self.shift, dims=1).transpose(1, 2)[..., None]  # [B, C, L, 1]
         read = attend(self.beta * self.query, self.key, values, score="dot", mask=mask, weights=need_weights)
         future = read.output.squeeze(-1)
         if self.skip:  # the forecast takes the same step by a path of its own, and nothing from the attention

@@ -9,6 +9,7 @@ Legend: ``S`` series, ``T`` steps of each, ``L`` context, ``H`` horizon.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,6 +55,25 @@ def seasonal_copy(
     truth = _truth([_lagged(y, lag, rho)])
     settings = {"lag": lag, "rho": rho, "seed": seed}
     return Planted("seasonal_copy", _long(y), truth, horizon, context, rho**2, settings=settings)
+
+
+def shortcut(
+    *,
+    lag: int = 36,
+    rho: float = 0.95,
+    series: int = 8,
+    length: int = 1_200,
+    horizon: int = 12,
+    context: int = 48,
+    seed: int = 0,
+) -> Planted:
+    """G8: the series of ``seasonal_copy``, for a model that can do without its attention.
+
+    Fit it with ``tsattn.models.shortcut.Shortcut``: a linear path carries the lag, so an honest check answers "not
+    used", however right the map looks.
+    """
+    made = seasonal_copy(lag=lag, rho=rho, series=series, length=length, horizon=horizon, context=context, seed=seed)
+    return replace(made, name="shortcut")
 
 
 def delayed_echo(
@@ -277,6 +297,7 @@ PLANTED = {
     "needle": needle,
     "calendar_lag": calendar_lag,
     "variable_map": variable_map,
+    "shortcut": shortcut,
 }
 
 

@@ -78,7 +78,7 @@ def value_norm(probe: Probe, options: Options) -> Attribution:
     if windows.contributions is not None:
         parts, _ = _split(probe, windows.contributions, None)
         key = windows.attention[0].key
-        return _as_shares(np.abs(_by_token(parts, key)), horizon_steps(probe.network.spec.horizon), key, "attention")
+        return _row_shares(np.abs(_by_token(parts, key)), horizon_steps(probe.network.spec.horizon), key, "attention")
     layers = probe.layers()
     chosen = layers.chosen(options.layer)[-1]
     example = layers.records[chosen]
@@ -90,10 +90,10 @@ def value_norm(probe: Probe, options: Options) -> Attribution:
         shape = (len(batch), example.weights.shape[1], 1, -1, example.weights.shape[4])
         joined = [part.reshape(shape) for part in lengths.found]  # one for each call: a row, or all of them
         parts_of.append(torch.cat(joined, dim=3).float().cpu().numpy())
-    return _as_shares(np.concatenate(parts_of), example.query, example.key, example.layer)
+    return _row_shares(np.concatenate(parts_of), example.query, example.key, example.layer)
 
 
-def _as_shares(sizes: np.ndarray, query: Axis, key: Axis, layer: str) -> Attribution:
+def _row_shares(sizes: np.ndarray, query: Axis, key: Axis, layer: str) -> Attribution:
     total = sizes.sum(axis=-1, keepdims=True)
     shares = np.divide(sizes, total, out=np.zeros_like(sizes), where=total > 0)
     return Attribution(shares, query, key, layer, signed=False, unit="share")

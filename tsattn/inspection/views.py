@@ -259,7 +259,7 @@ def compare(first: AttentionMap, second: AttentionMap, target: int | str, layer:
         place, row = (part.ravel() for part in np.indices(mine.shape[:2]))
         table = _keys(first, windows, place)
         table["horizon"] = first.steps[row] + 1
-        table["total_variation"] = (0.5 * np.abs(_shares(mine) - _shares(theirs)).sum(axis=2)).ravel()
+        table["total_variation"] = (0.5 * np.abs(as_shares(mine) - as_shares(theirs)).sum(axis=2)).ravel()
         table["spearman"] = spearman(mine, theirs).ravel()
         parts.append(pd.DataFrame(table))
     return pd.concat(parts, ignore_index=True)
@@ -299,7 +299,7 @@ def _has(attention: AttentionMap, layer: int | str | None) -> bool:
     return layer is not None and -len(attention.layers) <= layer < len(attention.layers)
 
 
-def _shares(rows: np.ndarray) -> np.ndarray:
+def as_shares(rows: np.ndarray) -> np.ndarray:
     """Sizes of each row, scaled to sum 1."""
     sizes = np.abs(rows).astype(np.float64)
     return sizes / np.maximum(sizes.sum(axis=-1, keepdims=True), np.finfo(np.float64).tiny)

@@ -276,8 +276,9 @@ def _checks(evidence: Evidence, limits: Thresholds) -> tuple[Check, ...]:
     ]
     for how, gains in evidence.deletion.items():
         for name, gain in gains.items():
-            passed = gain.high >= 0 if name == "profile" else gain.low > 0
-            checks.append(Check(f"deletion ({how}): gain over {name}", *gain, 0.0, passed))
+            least = -limits.margin * evidence.scores[how]["attention"] if name == "profile" else 0.0
+            passed = gain.high >= least if name == "profile" else gain.low > 0
+            checks.append(Check(f"deletion ({how}): gain over {name}", *gain, least, passed))
     if evidence.random_maps is not None:
         found = evidence.random_maps
         checks.append(Check("likeness to random networks", found, found, found, limits.random, found <= limits.random))

@@ -1,4 +1,4 @@
-"""A control for ``check_attention``: lucid with a second, linear path past the attention (planted set G8).
+"""A control for ``check_attention``: lucid beside a linear path that already carries a lag (planted set G8).
 
 Its map may look as right as any, and the forecast need not pass through it. Legend as in ``tsattn.models.lucid``.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tsattn.data.batch import Batch
 from tsattn.errors import ConfigError
@@ -17,24 +17,35 @@ from tsattn.models.lucid import Lucid
 
 
 class Shortcut(Lucid):
-    """``point = level + linear(window) + gate * what lucid reads``; the gate starts at 0.
+    """``point[h] = level + share * (step h + context - lag of the window) + gate * what lucid reads``.
 
-    The linear path learns first, and leaves the attention nothing to explain.
+    The gate is learnt and starts at 0: where the lag is the rule of the series, the attention has nothing to add.
     """
 
-    def __init__(self, spec: InputSpec, *, patch: int = 24, dropout: float = 0.4) -> None:
-        """Options as of lucid. Raises ConfigError for quantile output: there is one number to explain."""
+    def __init__(
+        self, spec: InputSpec, *, lag: int = 36, share: float = 0.95, patch: int = 24, dropout: float = 0.4
+    ) -> None:
+        """``lag`` in steps and the ``share`` of the value ``lag`` steps before that is copied; the rest as of lucid.
+
+        Raises ConfigError for a lag whose steps are not all in the window, and for quantile output.
+        """
         if spec.quantiles:
             raise ConfigError("Shortcut is a control and forecasts points: use output='point'.")
+        if not spec.horizon <= lag <= spec.context:
+            raise ConfigError(f"lag lies between the horizon {spec.horizon} and the context {spec.context}; got {lag}.")
         super().__init__(spec, patch=patch, dropout=dropout)
-        self.skip = nn.Linear(spec.context, spec.horizon, bias=False)
+        self.lag, self.share = lag, share
         self.gate = nn.Parameter(torch.zeros(()))
-        nn.init.zeros_(self.skip.weight)
 
     def forward(self, batch: Batch, need_weights: bool = False) -> Output:
         """Forecast ``batch``; the split of lucid is not exact here and is left out."""
         output = super().forward(batch, need_weights)
         inputs = self._inputs(batch)
-        straight = inputs.window.undo(self.skip(inputs.z.transpose(1, 2)).transpose(1, 2))
         read = output.point - inputs.window.loc[:, None]
-        return replace(output, point=straight + self.gate * read, contributions=None)
+        point = inputs.window.undo(self._copied(inputs.z)) + self.gate * read
+        return replace(output, point=point, contributions=None)
+
+    def _copied(self, z: Tensor) -> Tensor:
+        """``[B, L, C] -> [B, H, C]``."""
+        first = self.spec.context - self.lag
+        return self.share * z[:, first : first + self.spec.horizon]

@@ -55,4 +55,12 @@ def test_every_map_counts(monkeypatch):
     assert sizes == [1, 4, 4, 4, 4, 4, 4, 4, 2]
     sizes.clear()
     forecasts("transformer", sizes, attention=False)
-    assert sizes == [30]
+    assert sizes == [1, 4, 4, 4, 4, 4, 4, 4, 2]  # the same batches, so the same numbers to the last bit
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_asking_for_maps_does_not_change_a_bit_of_the_forecast(name, monkeypatch):
+    monkeypatch.setattr(inference, "_MAP_ENTRIES", 20_000)  # several batches, of a size that the maps decide
+    without, given = (forecasts(name, [], attention=attention) for attention in (False, True))
+    np.testing.assert_array_equal(without.point, given.point)
+    assert without.attention == ()

@@ -131,7 +131,13 @@ class Forecaster(BaseEstimator):
         return Forecast(tail, windows, spec.quantiles, fitted._model_name(), skipped)
 
     def backtest(
-        self, data: Any, *, windows: int, step: int | None = None, refit: bool | str = False, attention: bool = False
+        self,
+        data: Any,
+        *,
+        windows: int,
+        step: int | None = None,
+        refit: bool | str = False,
+        attention: bool | str = False,
     ) -> Backtest:
         """Forecast from ``windows`` past origins per series, ``step`` steps apart (default: the horizon), and score.
 
@@ -140,7 +146,8 @@ class Forecaster(BaseEstimator):
         ``refit=True``: a fresh copy for every origin. ``refit="never"``: this model as it stands, even if it was
         trained on the steps it is scored on; the result says so. Fresh copies hold out a tenth of their rows for early
         stopping, as ``fit`` does by default. A fitted forecaster is backtested with the parameters of its fit, fresh
-        copies too; a warning names those that ``set_params`` changed since.
+        copies too; a warning names those that ``set_params`` changed since. ``attention=True`` keeps the maps of all
+        windows, ``attention="summary"`` what can be said of them in memory that does not grow with their number.
         """
         from tsattn.evaluation.backtest import run_backtest
 

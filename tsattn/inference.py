@@ -7,7 +7,9 @@ tokens, ``L`` context.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -57,6 +59,39 @@ class WindowForecasts:
     contributions: dict[str, np.ndarray] | None = None  # fields of models.base.Contributions, [W, ...]
     tokens: TokenRecord | None = None  # what the last layer read from each token, where it is linear
 
+    @classmethod
+    def join(cls, parts: Sequence[WindowForecasts]) -> WindowForecasts:
+        """The windows of all parts, one after the other; all of one network."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+
+        def joined(arrays: list[np.ndarray | None]) -> Any:
+            return None if arrays[0] is None else np.concatenate([array for array in arrays if array is not None])
+
+        tokens = None
+        if first.tokens is not None:
+            found = [part.tokens for part in parts if part.tokens is not None]
+            sides = joined([one.tokens for one in found]), joined([one.rest for one in found])
+            tokens = TokenRecord(*sides, first.tokens.key)
+        contributions = None
+        if first.contributions is not None:
+            splits = [part.contributions for part in parts if part.contributions is not None]
+            contributions = {name: joined([split[name] for split in splits]) for name in first.contributions}
+        return cls(
+            series=joined([part.series for part in parts]),
+            origin=joined([part.origin for part in parts]),
+            point=joined([part.point for part in parts]),
+            quantiles=joined([part.quantiles for part in parts]),
+            actual=joined([part.actual for part in parts]),
+            attention=tuple(
+                replace(record, weights=joined([part.attention[i].weights for part in parts]))
+                for i, record in enumerate(first.attention)
+            ),
+            contributions=contributions,
+            tokens=tokens,
+        )
+
     def with_attention(self, *records: Record) -> WindowForecasts:
         """The same windows with other maps."""
         return replace(self, attention=records)
@@ -92,14 +127,16 @@ def forecast_windows(
     *,
     attention: bool = False,
     contributions: bool = False,
+    collect: Callable[[WindowForecasts], None] | None = None,
     device: torch.device | str = "cpu",
     progress: str | None = None,
 ) -> WindowForecasts:
     """Forecast the windows with keys ``(series [W], origin [W])``.
 
-    The network is in eval mode, sees nothing after the origin, and asking for attention does not change a forecast.
-    ``contributions`` keeps the exact split as well, where there is one. Results go to memory batch by batch, so the
-    device holds one batch at a time. ``progress`` names a progress line.
+    The network is in eval mode and sees nothing after the origin. Asking for attention does not change a bit of a
+    forecast: the batches are the same. ``contributions`` keeps the exact split as well, where there is one. ``collect``
+    is given the maps of each batch, which are then dropped. Results go to memory batch by batch, so the device holds
+    one batch at a time. ``progress`` names a progress line.
     """
     network.to(device).eval()
 
@@ -107,28 +144,33 @@ def forecast_windows(
         rows = slice(start, start + count)
         return source.gather(torch.from_numpy(series[rows]), torch.from_numpy(origin[rows])).to(device)
 
-    parts: list[Output] = []
-    actual: list[np.ndarray] = []
+    parts: list[WindowForecasts] = []
     with torch.inference_mode():
-        batch_size = _fitting_batch(network, gather(0, 1)) if attention else _LARGEST_BATCH
+        batch_size = _fitting_batch(network, gather(0, 1)) if network.has_attention else _LARGEST_BATCH
         for start in range(0, len(series), batch_size):
             batch = gather(start, batch_size)
             output = _to_memory(network(batch.without_future(), need_weights=attention), contributions)
-            parts.append(_hide_unread(output, batch.past_observed.any(dim=1).cpu()))
-            actual.append(torch.where(batch.future_observed, batch.future, torch.nan).cpu().numpy())
-            if progress and sys.stderr.isatty():
-                print(
-                    f"\r{progress}: {min(start + batch_size, len(series))} of {len(series)} windows",
-                    end="",
-                    file=sys.stderr,
-                )
+            output = _hide_unread(output, batch.past_observed.any(dim=1).cpu())
+            actual = torch.where(batch.future_observed, batch.future, torch.nan).cpu().numpy()
+            rows = slice(start, start + batch_size)
+            part = _windows_of(output, series[rows], origin[rows], actual)
+            if collect is not None:
+                collect(part)
+                part = part.with_attention()
+            parts.append(part)
+            _show_progress(progress, min(start + batch_size, len(series)), len(series))
     if progress and sys.stderr.isatty():
         print(file=sys.stderr)
-    return _joined(parts, series, origin, actual)
+    return WindowForecasts.join(parts)
+
+
+def _show_progress(name: str | None, done: int, total: int) -> None:
+    if name and sys.stderr.isatty():
+        print(f"\r{name}: {done} of {total} windows", end="", file=sys.stderr)
 
 
 def _fitting_batch(network: Network, window: Batch) -> int:
-    """How many windows to ask for maps at once, from the numbers that come back for one."""
+    """How many windows to forecast at once, from the numbers that come back for one when maps are asked for."""
     output = network(window.without_future(), need_weights=True)
     entries = sum(record.weights.numel() for record in output.attention)
     for split in (output.contributions, output.token_contributions):
@@ -162,32 +204,16 @@ def _hide_unread(output: Output, read: Tensor) -> Output:
     return replace(output, point=point, quantiles=quantiles)
 
 
-def _joined(parts: list[Output], series: np.ndarray, origin: np.ndarray, actual: list[np.ndarray]) -> WindowForecasts:
-    first = parts[0]
-    attention = tuple(
-        Record(np.concatenate([p.attention[i].weights.numpy() for p in parts]), record.query, record.key, record.layer)
-        for i, record in enumerate(first.attention)
-    )
-    contributions = None
-    if first.contributions is not None:
-        names = first.contributions.__dataclass_fields__
-        contributions = {n: np.concatenate([getattr(p.contributions, n).numpy() for p in parts]) for n in names}
-    tokens = None
-    if first.token_contributions is not None:
-        found = [p.token_contributions for p in parts if p.token_contributions is not None]
-        tokens = TokenRecord(
-            np.concatenate([part.tokens.numpy() for part in found]),
-            np.concatenate([part.rest.numpy() for part in found]),
-            first.token_contributions.key,
-        )
-    quantiles = [p.quantiles for p in parts if p.quantiles is not None]
+def _windows_of(output: Output, series: np.ndarray, origin: np.ndarray, actual: np.ndarray) -> WindowForecasts:
+    """The output of one batch as arrays."""
+    split, tokens = output.contributions, output.token_contributions
     return WindowForecasts(
         series=series,
         origin=origin,
-        point=np.concatenate([p.point.numpy() for p in parts]),
-        quantiles=np.concatenate([q.numpy() for q in quantiles]) if quantiles else None,
-        actual=np.concatenate(actual),
-        attention=attention,
-        contributions=contributions,
-        tokens=tokens,
+        point=output.point.numpy(),
+        quantiles=None if output.quantiles is None else output.quantiles.numpy(),
+        actual=actual,
+        attention=tuple(Record(r.weights.numpy(), r.query, r.key, r.layer) for r in output.attention),
+        contributions=None if split is None else {f.name: getattr(split, f.name).numpy() for f in fields(split)},
+        tokens=None if tokens is None else TokenRecord(tokens.tokens.numpy(), tokens.rest.numpy(), tokens.key),
     )

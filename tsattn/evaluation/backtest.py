@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from tsattn.forecaster import Forecaster
     from tsattn.inspection.maps import AttentionMap
+    from tsattn.inspection.summary import AttentionSummary
 
 BASELINES = ("naive", "seasonal_naive")
 
@@ -46,10 +47,13 @@ class Backtest:
     trained_until: tuple[str, ...]
     in_sample: bool
     skipped: dict[Any, str]
+    summary: AttentionSummary | None = None
 
     @property
-    def attention(self) -> AttentionMap:
-        """Attention of every window. Raises ConfigError when it was not asked for or the model has none."""
+    def attention(self) -> AttentionMap | AttentionSummary:
+        """Attention of every window, or its summary. Raises ConfigError when it was not asked for or there is none."""
+        if self.summary is not None:
+            return self.summary.checked()
         return attention_map(self, "backtest")
 
     def metrics(self, by: Literal["series", "step"] | None = None) -> pd.DataFrame:
@@ -126,7 +130,7 @@ class Backtest:
 
 
 def run_backtest(
-    forecaster: Forecaster, data: Any, *, windows: int, step: int | None, refit: bool | str, attention: bool
+    forecaster: Forecaster, data: Any, *, windows: int, step: int | None, refit: bool | str, attention: bool | str
 ) -> Backtest:
     """See ``Forecaster.backtest``."""
     step = forecaster.horizon if step is None else step
@@ -157,7 +161,8 @@ def run_backtest(
         models = [forecaster]
     else:
         models = [_fresh(forecaster, panel, start)]
-    forecasts = _roll(models, panel, origins, keep, attention)
+    summary = _summary(attention, panel, forecaster)
+    forecasts = _roll(models, panel, origins, keep, bool(attention), summary)
     # Scored where the model could forecast, and the baselines on exactly the same steps.
     scored = np.where(np.isnan(forecasts.point), np.nan, forecasts.actual)
     _mention_unscored(panel, forecasts.actual, scored)
@@ -177,7 +182,19 @@ def run_backtest(
         trained_until=tuple(times),
         in_sample=refit == "never" and in_sample,
         skipped=skipped,
+        summary=summary,
     )
+
+
+def _summary(attention: bool | str, panel: Panel, forecaster: Forecaster) -> AttentionSummary | None:
+    """What collects the maps when only their summary is asked for; raises ConfigError for another word."""
+    if isinstance(attention, (bool, np.bool_)):
+        return None
+    if attention != "summary":
+        raise ConfigError(f"attention must be True, False or 'summary', found {attention!r}.")
+    from tsattn.inspection.summary import AttentionSummary
+
+    return AttentionSummary(panel, forecaster._levels(), forecaster._model_name(), seed=forecaster.seed)
 
 
 def _possible(panel: Panel, origins: np.ndarray, context: int) -> tuple[np.ndarray, dict[Any, str]]:
@@ -249,7 +266,12 @@ def _fresh(forecaster: Forecaster, panel: Panel, moment: int) -> Forecaster:
 
 
 def _roll(
-    models: list[Forecaster], panel: Panel, origins: np.ndarray, keep: np.ndarray, attention: bool
+    models: list[Forecaster],
+    panel: Panel,
+    origins: np.ndarray,
+    keep: np.ndarray,
+    attention: bool,
+    summary: AttentionSummary | None,
 ) -> WindowForecasts:
     """Forecast every kept window, with the model of its origin when there is one per origin; series by series."""
     parts = []
@@ -267,6 +289,7 @@ def _roll(
                 series,
                 origins[rows][row, series],
                 attention=attention,
+                collect=None if summary is None else summary.add,
                 device=best_device(config.accelerator),
                 progress="backtest" if config.verbose else None,
             )
@@ -276,24 +299,8 @@ def _roll(
 
 def _by_series(parts: list[WindowForecasts]) -> WindowForecasts:
     """The windows of all parts, sorted by series and origin."""
-    order = np.lexsort((np.concatenate([p.origin for p in parts]), np.concatenate([p.series for p in parts])))
-
-    def join(arrays: list[np.ndarray]) -> np.ndarray:
-        return np.concatenate(arrays)[order]
-
-    first = parts[0]
-    attention = tuple(
-        replace(record, weights=join([p.attention[i].weights for p in parts]))
-        for i, record in enumerate(first.attention)
-    )
-    return WindowForecasts(
-        series=join([p.series for p in parts]),
-        origin=join([p.origin for p in parts]),
-        point=join([p.point for p in parts]),
-        quantiles=None if first.quantiles is None else join([p.quantiles for p in parts if p.quantiles is not None]),
-        actual=join([p.actual for p in parts]),
-        attention=attention,
-    )
+    joined = WindowForecasts.join(parts)
+    return joined.take(np.lexsort((joined.origin, joined.series)))
 
 
 def _baseline(

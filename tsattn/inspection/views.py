@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
     from tsattn.inspection.maps import AttentionMap
 
-CALENDAR_PARTS = ("minute", "hour", "dayofweek", "day", "dayofyear", "week", "month", "quarter")
+# our names of the parts, and those of pandas
+CALENDAR_PARTS = {
+    **{name: name for name in ("minute", "hour", "day", "month", "quarter", "week")},
+    "dayofweek": "day_of_week",
+    "dayofyear": "day_of_year",
+}
 
 
 def profile(attention: AttentionMap, target: int | str, layer: int | str | None) -> np.ndarray:
@@ -135,7 +140,7 @@ def calendar_part(times: np.ndarray, name: str, schema: Any) -> np.ndarray:
     from tsattn.forecast import time_index
 
     stamps = time_index(times.ravel(), schema)
-    codes = stamps.isocalendar()["week"] if name == "week" else getattr(stamps, name)
+    codes = stamps.isocalendar()["week"] if name == "week" else getattr(stamps, CALENDAR_PARTS[name])
     return np.asarray(codes, dtype=np.int64).reshape(times.shape)
 
 

@@ -112,19 +112,23 @@ class AttentionMap:
     # ------------------------------------------------------------------ numbers
 
     def chunks(
-        self, target: int | str = 0, layer: int | str | None = None
+        self, target: int | str = 0, layer: int | str | None = None, *, mean: bool = False
     ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Some windows at a time: their rows, weights ``[w, N, H', L]`` and which past steps could be read ``[w, L]``.
 
-        What the views are made of: memory stays bounded, whatever the number of windows.
+        What the views are made of: memory stays bounded, whatever the number of windows. ``mean``: over heads, before
+        anything else, so ``N`` is 1.
         """
         record, target = self.record(layer), self.target_position(target)
         shared = record.weights.shape[1] < self._targets  # one attention for all targets
-        size = max(1, _CHUNK // (record.weights.shape[2] * len(self.steps) * self.length))
+        heads = 1 if mean else record.weights.shape[2]
+        size = max(1, _CHUNK // (heads * len(self.steps) * self.length))
         for start in range(0, len(self), size):
             rows = slice(start, start + size)
-            read = self._read(rows, None if shared else target)
-            yield rows, self._by_step(record, record.weights[rows, 0 if shared else target], read), read
+            read = self.read(rows, None if shared else target)
+            weights = record.weights[rows, 0 if shared else target]
+            weights = weights.mean(axis=1, keepdims=True) if mean else weights
+            yield rows, self._by_step(record, weights, read), read
 
     def _by_step(self, record: Record, weights: np.ndarray, read: np.ndarray) -> np.ndarray:
         """``[w, N, J, I] -> [w, N, H', L]``, forecast steps first: the fewer rows are spread, the better."""
@@ -195,7 +199,7 @@ class AttentionMap:
         """Past values of some windows ``[w, L]``, NaN where there are none."""
         return past_values(self.panel, self.windows.series[rows], self.windows.origin[rows], self.length, target)
 
-    def _read(self, rows: slice, target: int | None) -> np.ndarray:
+    def read(self, rows: slice, target: int | None) -> np.ndarray:
         """Which past steps were observed, bool ``[w, L]``; of any target when ``target`` is None."""
         which = range(self._targets) if target is None else [target]
         return np.any([~np.isnan(self._values(rows, one)) for one in which], axis=0)
@@ -205,12 +209,12 @@ class AttentionMap:
     def sel(
         self,
         *,
-        window: int | Sequence[int] | None = None,
+        window: Any = None,
         series: Any = None,
         origin: Any = None,
-        horizon: int | Sequence[int] | None = None,
+        horizon: Any = None,
         layer: int | str | None = None,
-        head: int | Sequence[int] | None = None,
+        head: Any = None,
     ) -> AttentionMap:
         """Some of the map: windows by position, series id or origin, forecast steps (from 1), a layer, heads.
 

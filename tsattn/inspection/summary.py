@@ -14,14 +14,13 @@ from tsattn.data.panel import Panel
 from tsattn.errors import ConfigError
 from tsattn.inference import WindowForecasts
 from tsattn.inspection.maps import AttentionMap
-from tsattn.inspection.support import even_spread
-from tsattn.inspection.views import CalendarGrid, lag_sums, lag_table, row_entropy
+from tsattn.inspection.totals import Totals
+from tsattn.inspection.views import lag_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 KEPT = 64  # whole windows in the sample
-GRIDS = (("hour", "dayofweek"), ("target.hour", "hour"), ("month", "dayofweek"))
 
 
 class AttentionSummary:
@@ -37,7 +36,7 @@ class AttentionSummary:
         self._random = np.random.default_rng(seed)
         self._windows = 0
         self._sample: WindowForecasts | None = None
-        self._totals: dict[tuple[int, int], _Totals] = {}
+        self._totals: dict[tuple[int, int], Totals] = {}
 
     def __len__(self) -> int:
         """Number of windows seen."""
@@ -54,8 +53,8 @@ class AttentionSummary:
             for target in range(len(self._panel.schema.roles.target)):
                 totals = self._totals.get((layer, target))
                 if totals is None:
-                    totals = self._totals[layer, target] = _Totals(batch, layer)
-                totals.add(batch, layer, target)
+                    totals = self._totals[layer, target] = Totals(batch, layer)
+                totals.add(batch, target)
         self._remember(windows)
 
     def checked(self) -> AttentionSummary:
@@ -77,26 +76,26 @@ class AttentionSummary:
 
     def profile(self, target: int | str = 0, layer: int | str | None = None, *, by_head: bool = False) -> np.ndarray:
         """Mean over windows by age, ``[H, L]`` (or ``[N, H, L]``): as ``AttentionMap.profile``."""
-        totals = self._of(target, layer)
-        return totals.mean if by_head else totals.mean.mean(axis=0)
+        mean = self._of(target, layer).mean()
+        return mean if by_head else mean.mean(axis=0)
 
     def deviation(self, target: int | str = 0, layer: int | str | None = None) -> np.ndarray:
         """Standard deviation over windows by head, forecast step and age, ``[N, H, L]``."""
-        totals = self._of(target, layer)
-        return np.asarray(np.sqrt(totals.squares / np.maximum(totals.count, 1)))
+        return self._of(target, layer).deviation()
 
     def by_lag(self, target: int | str = 0, layer: int | str | None = None) -> pd.DataFrame:
         """The lag profile, as ``AttentionMap.by_lag``; the quartiles are those of the sample."""
         totals = self._of(target, layer)
         sampled = self.sample.by_lag(target, layer).set_index("lag")
-        table = lag_table(totals.sums, totals.even, totals.pairs, np.zeros((1, len(totals.sums)))).set_index("lag")
+        sums, even, pairs = totals.lags()
+        table = lag_table(sums, even, pairs, np.zeros((1, len(sums)))).set_index("lag")
         table[["low", "high"]] = sampled[["low", "high"]].reindex(table.index)
         return table.reset_index()
 
     def by_calendar(
         self, rows: str = "hour", cols: str = "dayofweek", target: int | str = 0, layer: int | str | None = None
     ) -> pd.DataFrame:
-        """As ``AttentionMap.by_calendar``, for the pairs that are collected: see ``GRIDS`` of this module."""
+        """As ``AttentionMap.by_calendar``, for the pairs that are collected: ``tsattn.inspection.totals.GRIDS``."""
         grids = self._of(target, layer).grids
         if (rows, cols) not in grids:
             there = ", ".join(" x ".join(names) for names in grids) or "no calendar, since time is an integer"
@@ -111,9 +110,9 @@ class AttentionSummary:
     def effective_steps(self, target: int | str = 0, layer: int | str | None = None) -> np.ndarray:
         """Mean number of past steps a row spreads over, ``[N, H]``."""
         totals = self._of(target, layer)
-        return totals.steps / np.maximum(totals.rows, 1)
+        return totals.spread / np.maximum(totals.rows, 1)
 
-    def _of(self, target: int | str, layer: int | str | None) -> _Totals:
+    def _of(self, target: int | str, layer: int | str | None) -> Totals:
         sample = self.checked().sample
         sample.record(layer)
         return self._totals[sample.layer_position(layer), sample.target_position(target)]
@@ -140,53 +139,3 @@ class AttentionSummary:
         place_of = {place: place for place in range(len(self._sample.series))}
         place_of |= {place: len(self._sample.series) + i for i, place in enumerate(take)}
         self._sample = both.take(np.array([place_of[place] for place in sorted(place_of)]))
-
-
-class _Totals:
-    """Sums over windows of one layer and target."""
-
-    def __init__(self, batch: AttentionMap, layer: int) -> None:
-        heads = batch.windows.attention[layer].weights.shape[2]
-        shape = (heads, batch.horizon, batch.length)
-        self.count = np.zeros(batch.length)
-        self.mean, self.squares = np.zeros(shape), np.zeros(shape)
-        lags = batch.length + batch.horizon - 1
-        self.sums, self.even, self.pairs = np.zeros(lags), np.zeros(lags), np.zeros(lags)
-        self.entropy, self.steps, self.rows = np.zeros(shape[:2]), np.zeros(shape[:2]), np.zeros(shape[:2])
-        stamps = not batch.panel.schema.integer_time
-        self.grids = {names: CalendarGrid(batch, *names) for names in (GRIDS if stamps else ())}
-
-    def add(self, batch: AttentionMap, layer: int, target: int) -> None:
-        """The windows of a batch, some at a time."""
-        key = batch.windows.attention[layer].key
-        for windows, weights, read in batch.chunks(target, layer):
-            self._moments(weights.astype(np.float64), read)
-            heads = weights.mean(axis=1)
-            every = np.broadcast_to(read[:, None], heads.shape)
-            even = np.broadcast_to(even_spread(key, read)[:, None], heads.shape)
-            self.sums += lag_sums(heads, batch.steps).sum(axis=0)
-            self.even += lag_sums(even, batch.steps).sum(axis=0)
-            self.pairs += lag_sums(every, batch.steps).sum(axis=0)
-            self._spread(weights, read)
-            for grid in self.grids.values():
-                grid.add(batch, windows, heads, read)
-
-    def _moments(self, weights: np.ndarray, read: np.ndarray) -> None:
-        """Mean and squared distances of readable steps, joined as by Chan, Golub and LeVeque, 1979."""
-        there = read[:, None, None]
-        count = read.sum(axis=0)
-        mean = (weights * there).sum(axis=0) / np.maximum(count, 1)
-        squares = (np.square(weights - mean) * there).sum(axis=0)
-        total = np.maximum(self.count + count, 1)
-        away = mean - self.mean
-        self.squares += squares + np.square(away) * self.count * count / total
-        self.mean += away * count / total
-        self.count += count
-
-    def _spread(self, weights: np.ndarray, read: np.ndarray) -> None:
-        found = row_entropy(weights)
-        largest = np.log(np.maximum(read.sum(axis=1), 2))[:, None, None]
-        there = np.isfinite(found)
-        self.entropy += np.where(there, found / largest, 0.0).sum(axis=0)
-        self.steps += np.where(there, np.exp(found), 0.0).sum(axis=0)
-        self.rows += there.sum(axis=0)

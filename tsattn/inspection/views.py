@@ -6,6 +6,7 @@ Each goes over the windows in chunks, so it needs little more memory than its re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +31,8 @@ def profile(attention: AttentionMap, target: int | str, layer: int | str | None)
     """See ``AttentionMap.profile``."""
     total = np.zeros((len(attention.steps), attention.length))
     count = np.zeros(attention.length)
-    for _, weights, read in attention.chunks(target, layer):
-        total += weights.mean(axis=1).sum(axis=0, dtype=np.float64)
+    for _, weights, read in attention.chunks(target, layer, mean=True):
+        total += weights[:, 0].sum(axis=0, dtype=np.float64)
         count += read.sum(axis=0)
     return total / np.maximum(count, 1)
 
@@ -54,10 +55,10 @@ def by_lag(attention: AttentionMap, target: int | str, layer: int | str | None) 
     key = attention.record(layer).key
     sums, evens, pairs = [], 0.0, 0.0
     means = []
-    for _, weights, read in attention.chunks(target, layer):
+    for _, weights, read in attention.chunks(target, layer, mean=True):
         every = np.broadcast_to(read[:, None], (len(read), len(attention.steps), attention.length))
         count = lag_sums(every, attention.steps)
-        summed = lag_sums(weights.mean(axis=1), attention.steps)
+        summed = lag_sums(weights[:, 0], attention.steps)
         even = np.broadcast_to(even_spread(key, read)[:, None], every.shape)
         evens = evens + lag_sums(even, attention.steps).sum(axis=0)
         pairs = pairs + count.sum(axis=0)
@@ -89,9 +90,25 @@ def by_calendar(
 ) -> pd.DataFrame:
     """See ``AttentionMap.by_calendar``."""
     grid = CalendarGrid(attention, rows, cols)
-    for windows, weights, read in attention.chunks(target, layer):
-        grid.add(attention, windows, weights.mean(axis=1), read)
+    for windows, weights, read in attention.chunks(target, layer, mean=True):
+        grid.add(attention, windows, weights[:, 0], read)
     return grid.table()
+
+
+class _Alike:
+    """Sums over windows of one kind."""
+
+    def __init__(
+        self, target: np.ndarray, source: np.ndarray, tokens: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]
+    ) -> None:
+        self.target, self.source, self.tokens, self.expand, self.windows = target, source, tokens, expand, 0
+
+    def add(self, tokens: np.ndarray) -> None:
+        self.tokens += tokens
+        self.windows += 1
+
+
+_CODES = 367  # more than any part of the calendar has values
 
 
 class CalendarGrid:
@@ -107,21 +124,50 @@ class CalendarGrid:
         if rows == cols:
             raise ConfigError(f"rows and cols are both {rows!r}: choose two different parts of the calendar.")
         self.names = (rows, cols)
-        self.sums, self.pairs = np.zeros((367, 367)), np.zeros((367, 367))
+        self.sums, self.pairs = np.zeros((_CODES, _CODES)), np.zeros((_CODES, _CODES))
+        self._alike: dict[bytes, _Alike] = {}
 
     def add(self, attention: AttentionMap, windows: slice, weights: np.ndarray, read: np.ndarray) -> None:
         """The windows of a chunk: ``weights [w, H', L]``, ``read [w, L]``."""
         first, second = (self._codes(attention, windows, name) for name in self.names)
         shape = weights.shape
-        place = np.broadcast_to(first * 367 + second, shape).ravel()
+        place = np.broadcast_to(first * _CODES + second, shape).ravel()
         there = np.broadcast_to(read[:, None], shape).ravel()
-        self.pairs += np.bincount(place[there], minlength=367 * 367).reshape(367, 367)
-        self.sums += np.bincount(place[there], weights.ravel()[there], minlength=367 * 367).reshape(367, 367)
+        self._put(place[there], weights.ravel()[there], 1)
+
+    def add_sums(self, codes: tuple[np.ndarray, np.ndarray], sums: np.ndarray, pairs: int) -> None:
+        """Weights of past steps, summed over ``pairs`` forecast steps each: ``codes`` and ``sums [w, L]``."""
+        self._put((codes[0] * _CODES + codes[1]).ravel(), sums.ravel(), pairs)
+
+    def add_alike(
+        self, codes: tuple[np.ndarray, np.ndarray], tokens: np.ndarray, expand: Callable[[np.ndarray], np.ndarray]
+    ) -> None:
+        """Windows with the same codes are summed before they become steps.
+
+        ``codes``: of the forecast steps ``[w, H]`` and of the past steps ``[w, L]``; ``tokens [w, J, I]``, which
+        ``expand`` takes to ``[H, L]``. An hourly table has as many kinds of windows as a day has hours.
+        """
+        target, source = codes
+        for row in range(len(tokens)):
+            key = target[row].tobytes() + source[row].tobytes()
+            if key not in self._alike:
+                self._alike[key] = _Alike(target[row], source[row], np.zeros(tokens.shape[1:]), expand)
+            self._alike[key].add(tokens[row])
+
+    def _put(self, place: np.ndarray, weights: np.ndarray, pairs: int) -> None:
+        cells = _CODES * _CODES
+        self.pairs += pairs * np.bincount(place, minlength=cells).reshape(_CODES, _CODES)
+        self.sums += np.bincount(place, weights, minlength=cells).reshape(_CODES, _CODES)
 
     def table(self) -> pd.DataFrame:
         """Tidy: one row per cell that has pairs."""
         import pandas as pd
 
+        for alike in self._alike.values():
+            place = (alike.target[:, None] * _CODES + alike.source).ravel()
+            self._put(place, alike.expand(alike.tokens).ravel(), 0)
+            self.pairs += alike.windows * np.bincount(place, minlength=_CODES**2).reshape(_CODES, _CODES)
+        self._alike = {}
         first, second = np.nonzero(self.pairs)
         pairs = self.pairs[first, second]
         values = {self.names[0]: first, self.names[1]: second, "weight": self.sums[first, second] / pairs}
@@ -156,8 +202,8 @@ def top(attention: AttentionMap, n: int, by: str, target: int | str, layer: int 
         raise ConfigError(f"top needs n of at least 1, found {n}.")
     schema, position = attention.panel.schema, attention.target_position(target)
     parts = []
-    for windows, weights, read in attention.chunks(position, layer):
-        rows = weights.mean(axis=1)  # [w, H', L]
+    for windows, weights, read in attention.chunks(position, layer, mean=True):
+        rows = weights[:, 0]  # [w, H', L]
         rows = rows.mean(axis=1, keepdims=True) if by == "window" else rows
         order = np.argsort(-np.abs(rows), axis=2, kind="stable")[:, :, :n]  # [w, R, n]
         found = np.take_along_axis(rows, order, axis=2)

@@ -2,69 +2,93 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tsattn.data import planted
 from tsattn.data.planted import Planted
+from tsattn.evaluation.backtest import Backtest
 from tsattn.forecaster import Forecaster
+from tsattn.inspection.attribute import attribute
+from tsattn.inspection.score import score_against_truth
 
-FAST = {"learning_rate": 3e-3, "epochs": 40, "verbose": False}
-SMALL = {"patch": 6, "horizon_patch": 6, "dropout": 0.1}
+# what each model is given: options and training
+LUCID: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "seasonal_copy": ({"patch": 12}, {}),
+    **{
+        name: ({"patch": 6, "horizon_patch": 6, "dropout": 0.1}, {"learning_rate": 3e-3, "epochs": 40})
+        for name in ("regime_lag", "needle")
+    },
+}
+TRANSFORMER = ({"encoder_layers": 1, "dropout": 0.0}, {"learning_rate": 2e-3, "epochs": 40})
 
 
-def skill_and_hits(made: Planted, forecaster: Forecaster) -> tuple[float, float, np.ndarray]:
-    """Explained share of the held-out variance, share of forecast steps whose top token holds the source, mean map."""
-    held = made.held_out()
-    result = forecaster.backtest(held, windows=1 if made.windows else 20, refit="never", attention=True)
+@functools.cache
+def trained(name: str, model: str, seed: int) -> tuple[Planted, Forecaster, Backtest]:
+    """A planted set, a model that has learnt its rule, and held-out windows; skips where it has not learnt it."""
+    options, training = LUCID[name] if model == "lucid" else TRANSFORMER
+    made = planted.PLANTED[name](seed=seed, **({} if name == "seasonal_copy" else {"series": 4_000}))
+    forecaster = made.fit(model, options=options, training={**training, "verbose": False}, seed=seed)
+    result = forecaster.backtest(made.held_out(), windows=1 if made.windows else 20, refit="never", attention=True)
     table = result.to_frame()
     skill = 1 - float(((table["actual"] - table["forecast"]) ** 2).mean() / table["actual"].var())
-    maps, key = result.attention, result.attention.windows.attention[0].key
-    truth = made.truth.set_index(["unique_id", "target_time"])["source_time"]
-    token = np.searchsorted(np.array(key.end), np.arange(made.context), side="right")  # of each past step
-    hits, means = [], []
-    for window in range(len(maps)):
-        weights, times = maps.step_weights(window).mean(axis=0), maps.source_times(window)  # [H, L], [L]
-        name = maps.panel.ids[int(maps.windows.series[window])].as_py()
-        for ahead, row in enumerate(weights, start=1):
-            source = truth.get((name, int(times[-1]) + ahead))
-            if source is not None and times[0] <= source:
-                hits.append(token[int(row.argmax())] == token[int(source - times[0])])
-        means.append(weights)
-    return skill, float(np.mean(hits)), np.mean(means, axis=0)
+    if skill < 0.9 * made.attainable_r2:
+        pytest.skip(f"not learnt: R2 {skill:.2f} of {made.attainable_r2:.2f}")
+    return made, forecaster, result
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize(
-    ("name", "options", "training", "level"),
-    [
-        ("seasonal_copy", {"patch": 12}, {"verbose": False}, 0.95),
-        ("regime_lag", SMALL, FAST, 0.90),
-        ("needle", SMALL, FAST, 0.95),
-    ],
-)
-def test_lucid_finds_the_planted_step(name, options, training, level, seed):
-    sizes = {} if name == "seasonal_copy" else {"series": 4_000}
-    made = planted.PLANTED[name](seed=seed, **sizes)
-    skill, hits, mean = skill_and_hits(made, made.fit("lucid", options=options, training=training, seed=seed))
-    if skill < 0.9 * made.attainable_r2:
-        pytest.skip(f"not learnt: R2 {skill:.2f} of {made.attainable_r2:.2f}")
-    assert hits >= level
+@pytest.mark.parametrize(("name", "level"), [("seasonal_copy", 0.95), ("regime_lag", 0.90), ("needle", 0.95)])
+def test_lucid_finds_the_planted_step(name, level, seed):
+    made, forecaster, result = trained(name, "lucid", seed)
+    found = score_against_truth(result.attention, made)
+    assert found.hit >= level
+    assert found.mass >= 0.5
+    mean = result.attention.profile()
     if name == "needle":  # the average says nothing: it is flat, though every single map is right
         assert mean.max() < 2 * mean.mean()
     if name == "regime_lag":  # the average shows both lags, and neither is right for a window
         assert mean.sum(axis=1).max() == pytest.approx(1.0, abs=1e-4)
         assert mean.max(axis=1).max() < 0.2
+    added = attribute(forecaster, made.held_out(), "contribution", windows=1, variable="y")
+    assert score_against_truth(added, made).sign >= 0.85
 
 
 @pytest.mark.slow
-def test_flipping_the_marker_moves_the_attention_of_lucid():
-    made = planted.regime_lag(series=4_000)
-    forecaster = made.fit("lucid", options=SMALL, training=FAST)
-    skill, _, _ = skill_and_hits(made, forecaster)
-    if skill < 0.9 * made.attainable_r2:
-        pytest.skip(f"not learnt: R2 {skill:.2f} of {made.attainable_r2:.2f}")
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("name", "level"), [("seasonal_copy", 0.95), ("regime_lag", 0.90)])
+def test_transformer_finds_the_planted_step(name, level):
+    made, _, result = trained(name, "transformer", 0)
+    assert score_against_truth(result.attention, made).hit >= level
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_transformer_may_read_the_right_step_where_its_map_does_not_point():
+    """The encoder copies the marked value to other tokens, and the decoder reads it there (docs/reading_attention.md).
+
+    What the whole network depends on is found all the same.
+    """
+    made, forecaster, result = trained("needle", "transformer", 0)
+    raw = score_against_truth(result.attention, made)
+    rolled, dependent = (
+        score_against_truth(attribute(forecaster, made.held_out(), method, windows=1, **options), made)
+        for method, options in (("rollout", {}), ("occlusion", {"block": 1}))
+    )
+    assert raw.hit < 0.5 < rolled.hit
+    assert dependent.hit >= 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("model", "size"), [("lucid", 6), ("transformer", 1)])
+def test_flipping_the_marker_moves_the_attention(model, size):
+    """``size``: steps of a token."""
+    made, forecaster, _ = trained("regime_lag", model, 0)
     held = made.held_out()
     past = held[held.groupby("unique_id").cumcount() < made.context]
     flipped = past.assign(marker=-past["marker"])
@@ -77,5 +101,5 @@ def test_flipping_the_marker_moves_the_attention_of_lucid():
         tops = [maps.step_weights(window).mean(axis=0).argmax(axis=1) for maps in (before, after)]  # [H] each
         for top, lag in zip(tops, lags, strict=True):
             source = made.context + np.arange(made.horizon) - lag
-            moved.append((top // 6 == source // 6).all())
+            moved += list(top // size == source // size)
     assert np.mean(moved) >= 0.9

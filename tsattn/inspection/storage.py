@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def load(path: Path) -> AttentionMap:
     if path.suffix == ".parquet":
         raise ArtifactError(f"{path} holds the tidy table alone: read it with pandas.read_parquet. A map is an .npz.")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop("header").tobytes())
         version = typed(int, header["tsattn_attention_map"], "format")
@@ -100,7 +101,7 @@ def load(path: Path) -> AttentionMap:
         raise
     except (
         KeyError, TypeError, ValueError, IndexError, AttributeError, OSError, EOFError, RecursionError,
-        MemoryError, zipfile.BadZipFile, pa.ArrowException, NotImplementedError,
+        MemoryError, zipfile.BadZipFile, zlib.error, pa.ArrowException, NotImplementedError,
     ) as error:  # fmt: skip
         raise ArtifactError(
             f"{path} is damaged, or no attention map of tsattn ({type(error).__name__}: {error}). Save it again."
@@ -132,7 +133,8 @@ def _map_of(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> AttentionM
         contributions={name: arrays[f"contributions_{name}"] for name in header["contributions"]} or None,
         tokens=tokens,
     )
-    _check(panel, windows)
+    kept = None if header["kept"] is None else typed(tuple[int, ...], header["kept"], "kept")
+    _check(panel, windows, kept)
     return AttentionMap(
         panel,
         windows,
@@ -142,11 +144,11 @@ def _map_of(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> AttentionM
         typed(bool, header["signed"], "signed"),
         typed(str, header["unit"], "unit"),
         typed(tuple[str, ...], header["notes"], "notes"),
-        None if header["kept"] is None else typed(tuple[int, ...], header["kept"], "kept"),
+        kept,
     )
 
 
-def _check(panel: Panel, windows: WindowForecasts) -> None:
+def _check(panel: Panel, windows: WindowForecasts, kept: tuple[int, ...] | None) -> None:
     """Raises ValueError where the parts of a file do not belong together."""
     count, targets = len(windows.series), len(panel.schema.roles.target)
     if len(panel.ids) != len(panel.start) or len(panel.indptr) != len(panel.start) + 1:
@@ -157,6 +159,10 @@ def _check(panel: Panel, windows: WindowForecasts) -> None:
         raise ValueError(f"forecasts {windows.point.shape} for {count} windows and {targets} targets")
     if count and not (windows.series.min() >= 0 and windows.series.max() < len(panel)):
         raise ValueError("a window of a series that is not there")
+    if windows.origin.shape != (count,) or windows.origin.dtype.kind != "i" or (windows.origin < 0).any():
+        raise ValueError("the origin of each window is a step of its series, from 0")
+    if kept is not None and not all(0 <= step < windows.point.shape[1] for step in kept):
+        raise ValueError(f"the kept forecast steps {kept} of {windows.point.shape[1]}")
     for record in windows.attention:
         shape = record.weights.shape
         if len(shape) != 5 or shape[0] != count or shape[3:] != (len(record.query), len(record.key)):

@@ -23,13 +23,16 @@ LUCID: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         for name in ("regime_lag", "needle")
     },
 }
-TRANSFORMER = ({"encoder_layers": 1, "dropout": 0.0}, {"learning_rate": 2e-3, "epochs": 40})
+OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "transformer": ({"encoder_layers": 1, "dropout": 0.0}, {"learning_rate": 2e-3, "epochs": 40}),
+    "seq2seq": ({"attention": "additive", "patch": 1, "dropout": 0.0}, {"learning_rate": 3e-3, "epochs": 30}),
+}
 
 
 @functools.cache
 def trained(name: str, model: str, seed: int) -> tuple[Planted, Forecaster, Backtest]:
     """A planted set, a model that has learnt its rule, and held-out windows; skips where it has not learnt it."""
-    options, training = LUCID[name] if model == "lucid" else TRANSFORMER
+    options, training = LUCID[name] if model == "lucid" else OTHERS[model]
     made = planted.PLANTED[name](seed=seed, **({} if name == "seasonal_copy" else {"series": 4_000}))
     forecaster = made.fit(model, options=options, training={**training, "verbose": False}, seed=seed)
     result = forecaster.backtest(made.held_out(), windows=1 if made.windows else 20, refit="never", attention=True)
@@ -60,9 +63,12 @@ def test_lucid_finds_the_planted_step(name, level, seed):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("name", "level"), [("seasonal_copy", 0.95), ("regime_lag", 0.90)])
-def test_transformer_finds_the_planted_step(name, level):
-    made, _, result = trained(name, "transformer", 0)
+@pytest.mark.parametrize(
+    ("name", "model", "level"),
+    [("seasonal_copy", "transformer", 0.95), ("regime_lag", "transformer", 0.90), ("needle", "seq2seq", 0.95)],
+)
+def test_other_models_find_the_planted_step(name, model, level):
+    made, _, result = trained(name, model, 0)
     assert score_against_truth(result.attention, made).hit >= level
 
 

@@ -114,21 +114,7 @@ class Forecaster(BaseEstimator):
         panel = self.history_ if data is None else build_panel(data, self.schema_.roles, schema=self.schema_)
         if panel is None:
             raise DataError("This model was saved without its history: pass predict(data).")
-        spec = self.network_.spec
-        tail = extend(panel, spec.context, spec.horizon, known)
-        origin = np.minimum(panel.lengths, spec.context)
-        series, skipped = _usable(tail, origin, spec.context)
-        windows = forecast_windows(
-            self.network_,
-            WindowSource(tail, spec.context, spec.horizon, self.scaling_),
-            series,
-            origin[series],
-            attention=attention,
-            contributions=attention,
-            device=best_device(self._config().accelerator),  # where to compute is no part of what was fitted
-        )
-        _mention_unread(tail, windows)
-        return Forecast(tail, windows, spec.quantiles, fitted._model_name(), skipped)
+        return fitted._predict_panel(panel, known, attention)
 
     def backtest(
         self,
@@ -157,6 +143,43 @@ class Forecaster(BaseEstimator):
             self._mention_changes()
         forecaster._check()
         return run_backtest(forecaster, data, windows=windows, step=step, refit=refit, attention=attention)
+
+    def report(
+        self,
+        path: str | Path,
+        data: Any = None,
+        *,
+        known: Any = None,
+        series: int = 20,
+        check: bool = True,
+        windows: int = 10,
+        refit: bool | str = False,
+    ) -> Path:
+        """Write one HTML page: forecasts, what they read, whether to believe it, scores, and where all this comes from.
+
+        The file needs nothing beside it and asks for nothing from the network. ``data``: a table; None takes the steps
+        that the model was saved with, and leaves the check and the scores out. ``known``: as in ``predict``; where a
+        model reads known columns and none are given, the last steps of the table are forecast.
+
+        Args:
+            path: File to write; its folder is made.
+            data: Table or path.
+            known: The known covariates over the horizon.
+            series: Most series to show.
+            check: Whether to ask ``check_attention`` if the map can be believed.
+            windows: Origins per series of the backtest; 0 leaves it out.
+            refit: As in ``backtest``: False trains a fresh copy where this model has seen the steps it is scored on;
+                "never" scores this model as it stands, and the page says so.
+
+        Raises:
+            ConfigError: a number that cannot be, or a path that cannot be written.
+            DataError: the table cannot be read, or no series can be forecast.
+        """
+        from tsattn.report.collect import collect
+        from tsattn.report.page import write_page
+
+        page = collect(self, data, known=known, series=series, check=check, windows=windows, refit=refit)
+        return write_page(page, path)
 
     def save(self, path: str | Path, *, history: bool = True) -> Path:
         """Write what was fitted to the folder ``path``: weights as safetensors, the rest as JSON.
@@ -202,6 +225,24 @@ class Forecaster(BaseEstimator):
         if summary.interrupted:
             raise KeyboardInterrupt
         return self
+
+    def _predict_panel(self, panel: Panel, known: Any, attention: bool) -> Forecast:
+        """Forecast the steps after the end of every series of a panel."""
+        spec = self.network_.spec
+        tail = extend(panel, spec.context, spec.horizon, known)
+        origin = np.minimum(panel.lengths, spec.context)
+        series, skipped = _usable(tail, origin, spec.context)
+        windows = forecast_windows(
+            self.network_,
+            WindowSource(tail, spec.context, spec.horizon, self.scaling_),
+            series,
+            origin[series],
+            attention=attention,
+            contributions=attention,
+            device=best_device(self._config().accelerator),  # where to compute is no part of what was fitted
+        )
+        _mention_unread(tail, windows)
+        return Forecast(tail, windows, spec.quantiles, self._model_name(), skipped)
 
     def _plain_parameters(self) -> dict[str, Any]:
         """The parameters as they are now: a copy that later changes, in place too, do not reach."""

@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": Command("tsattn.cli.demo", "demo", "fit, forecast, score and plot the shipped weather data"),
     "fit": Command("tsattn.cli.commands", "fit", "train a model on a table and save it"),
     "predict": Command("tsattn.cli.commands", "predict", "forecast with a saved model"),
+    "attention": Command("tsattn.cli.commands", "attention", "write a page on what the forecasts read"),
     "backtest": Command("tsattn.cli.commands", "backtest", "score a model on rolling origins, beside the baselines"),
     "benchmark": Command("tsattn.evaluation.benchmark", "benchmark", "score a model under a published protocol"),
     "datasets": Command("tsattn.cli.commands", "datasets", "list the data sets known by name"),

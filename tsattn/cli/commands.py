@@ -1,4 +1,4 @@
-"""The commands ``fit``, ``predict``, ``backtest`` and ``datasets``: thin functions around ``Forecaster``."""
+"""The commands around ``Forecaster``: ``fit``, ``predict``, ``attention``, ``backtest`` and ``datasets``."""
 
 from __future__ import annotations
 
@@ -78,6 +78,38 @@ def predict(
         write_table(forecast.attention.to_frame(), attention)
     written = ", ".join(name for name in (out, plot, attention) if name)
     print(f"{forecast!r} written to {written}", file=sys.stderr)
+
+
+def attention(
+    *,
+    model: str,
+    data: str | None = None,
+    known: str | None = None,
+    out: str = "report.html",
+    series: int = 20,
+    check: bool = True,
+    windows: int = 10,
+    refit: bool = False,
+    data_dir: str | None = None,
+) -> None:
+    """Write a page on what the forecasts read and whether to believe it, as one HTML file.
+
+    Args:
+        model: Folder of a saved model.
+        data: Name of a data set or path of a table; unset shows the series the model was trained on, without check.
+        known: Path of a table with the known covariates over the horizon.
+        out: File to write.
+        series: Most series to show.
+        check: Whether to check if the map can be believed.
+        windows: Origins per series of the backtest; 0 leaves it out. A fresh copy is trained where the model has seen
+            the steps.
+        refit: Train again before every origin of the backtest.
+        data_dir: Folder with the files of named data sets.
+    """
+    forecaster = Forecaster.load(model)
+    table = None if data is None else read_table(data, data_dir)
+    path = forecaster.report(out, table, known=known, series=series, check=check, windows=windows, refit=refit)
+    print(f"written to {path}", file=sys.stderr)
 
 
 def backtest(

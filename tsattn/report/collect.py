@@ -110,7 +110,7 @@ def _observed(panel: Panel, context: int, ahead: int) -> np.ndarray:
 def _or_reason(asked: Any, data: Any, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """What ``make`` gives, or why it is not on the page: not asked for, no table, or what the model cannot do."""
     if not asked:
-        return {"reason": "It was not asked for."}
+        return {"reason": "This was not asked for."}
     if data is None:
         return {"reason": NO_TABLE}
     try:
@@ -128,8 +128,10 @@ def _trust(forecaster: Forecaster, data: Any) -> dict[str, Any]:
 def _backtest(forecaster: Forecaster, data: Any, windows: int, refit: bool | str) -> dict[str, Any]:
     result = forecaster.backtest(data, windows=windows, refit=refit)
     metrics = result.metrics()
+    single = [name for name in metrics.columns if name.startswith("quantile_loss_")]  # their weighted mean is there
+    shown = metrics.drop(columns=single)
     return {
-        "table": frame_table(metrics.loc[:, metrics.notna().any()]),
+        "table": frame_table(shown.loc[:, shown.notna().any()]),
         "windows": len(result.windows.series),
         "in_sample": result.in_sample,
         "trained_until": list(result.trained_until),

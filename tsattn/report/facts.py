@@ -32,12 +32,14 @@ def about_data(panel: Panel, data: Any) -> Facts:
     longest = [s for s in range(len(panel)) if lengths[s]]
     first = min(longest, key=lambda s: panel.start[s])
     last = max(longest, key=lambda s: panel.times(np.array([s]), lengths[[s]] - 1)[0])
+    span = panel.times(np.array([first, last]), np.array([0, lengths[last] - 1]))
+    begin, end = time_texts(span, schema)
     facts = [
         ("source", _source(data)),
         ("series", f"{len(panel):,}" + ("" if roles.id is None else f" (column {clipped(roles.id)})")),
         ("steps", f"{lengths.sum():,} on a regular grid, {lengths.min():,} to {lengths.max():,} per series"),
-        ("from", panel.when(first, 0)),
-        ("to", panel.when(last, int(lengths[last]) - 1)),
+        ("from", begin),
+        ("to", end),
         ("frequency", f"{schema.freq.alias}, season {count(schema.freq.season(), 'step')}"),
         ("time", clipped(roles.time) + (", integers" if schema.integer_time else f", zone {schema.tz or 'none'}")),
     ]
@@ -88,6 +90,7 @@ def about_model(forecaster: Forecaster) -> Facts:
 
 def verdict_of(report: TrustReport) -> dict[str, Any]:
     """A trust report as plain data; curves as one list of points per replacement and order."""
+    limits = report.to_dict()["thresholds"]
     curves = [
         {
             "replace": str(replace),
@@ -101,7 +104,7 @@ def verdict_of(report: TrustReport) -> dict[str, Any]:
         "reasons": list(report.reasons),
         "windows": report.windows,
         "method": report.method,
-        "thresholds": [(name.replace("_", " "), f"{value:g}") for name, value in report.thresholds.items()],
+        "thresholds": [(name.replace("_", " "), f"{value:g}") for name, value in limits.items()],
         "table": frame_table(report.table),
         "curves": curves,
         "findings": [

@@ -56,7 +56,7 @@ def _curve_table(curves: list[dict[str, Any]]) -> str:
         for curve in curves
         for removed, *values in zip(curve["removed"], curve["effect"], curve["low"], curve["high"], strict=True)
     ]
-    columns = ["replaced by", "order", "removed", "change of the forecast", "low", "high"]
+    columns = ["replaced by", "order", "removed", "move of the forecast", "low", "high"]
     return f"<details><summary>The curves as a table</summary>{table(columns, rows, 'Curves')}</details>"
 
 
@@ -99,22 +99,36 @@ def _variable_table(layer: dict[str, Any]) -> str:
     return _framed(f"<caption>{escape(caption)}</caption><thead>{head}</thead><tbody>{rows}</tbody>")
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> str:
     """A table of text, its first column as row headers; it scrolls by itself where the page is narrow."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
-    body = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(_td(cell) for cell in row[1:]) + "</tr>" for row in rows
+    numeric = [all(_is_number(row[k]) for row in rows) for k in range(len(columns))]
+    head = "".join(
+        f'<th scope="col"{_NUMBER if number else ""}>{escape(name)}</th>'
+        for name, number in zip(columns, numeric, strict=True)
     )
+    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows)
     return _framed(f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody>")
+
+
+_NUMBER = ' class="number"'
+
+
+def _cells(row: Sequence[str]) -> str:
+    rest = "".join(f"<td{_NUMBER if _is_number(cell) else ''}>{escape(cell)}</td>" for cell in row[1:])
+    return f'<th scope="row">{escape(row[0])}</th>{rest}'
+
+
+def _is_number(text: str) -> bool:
+    """Whether a cell holds a number, or nothing."""
+    try:
+        float(text.removesuffix("%") or "0")
+    except ValueError:
+        return False
+    return True
 
 
 def _framed(content: str) -> str:
     return f'<div class="wide" tabindex="0" role="group" aria-label="table"><table>{content}</table></div>'
-
-
-def _td(cell: str) -> str:
-    number = cell.lstrip("-").replace(".", "").replace("%", "").replace("e", "").replace("+", "").isdigit()
-    return f"<td{' class=number' if number else ''}>{escape(cell)}</td>"
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:

@@ -93,6 +93,7 @@ function drawBand(svg, frame, series, target, y) {
 function drawStrip(svg, frame, { series, weights, unit }, past, top, height) {
   for (const [first, last] of gaps(past))
     shape(svg, "rect", { class: "gap", x: frame.edge(first), y: top, width: (last - first) * frame.step, height });
+  const short = (value) => number(Number(value.toPrecision(3)));
   let most = 0, negative = false;
   for (const weight of weights) { most = Math.max(most, Math.abs(weight)); negative = negative || weight < 0; }
   const base = negative ? top + height / 2 : top + height, room = negative ? height / 2 : height;
@@ -111,7 +112,7 @@ function drawStrip(svg, frame, { series, weights, unit }, past, top, height) {
     if (kind.startsWith("m")) shape(svg, "path", { class: "minus", d });
   }
   shape(svg, "line", { class: "axis", x1: frame.left, x2: frame.edge(series.past), y1: base, y2: base });
-  shape(svg, "text", { x: frame.left - 6, y: top + 10, "text-anchor": "end" }, weightText(most, unit).replace(" ", ""));
-  const zero = negative ? weightText(-most, unit) : "0";
+  shape(svg, "text", { x: frame.left - 6, y: top + 10, "text-anchor": "end" }, unit === "share" ? percent(most) : short(most));
+  const zero = negative ? short(-most) : "0";
   shape(svg, "text", { x: frame.left - 6, y: top + height, "text-anchor": "end" }, zero);
 }

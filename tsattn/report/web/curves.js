@@ -15,25 +15,26 @@ function drawCurves(box, curves) {
 
 const fanText = (name, curves) => {
   const ends = curves.map((c) => `${c.order}: mean ${number(mean(c.effect))}`);
-  return `Change of the forecast while past steps are replaced by ${name}. ${ends.join(", ")}. The numbers are in the table.`;
+  return `Move of the forecast while past steps are replaced by ${name}. ${ends.join(", ")}. The numbers are in the table.`;
 };
 const mean = (values) => values.filter((v) => v !== null).reduce((a, b, _, all) => a + b / all.length, 0);
 
 function drawFan(svg, curves, orders, low, high) {
-  const x = (share) => 46 + 304 * share, y = (value) => 182 - 166 * ((value - low) / (high - low));
+  const end = Math.max(...curves.flatMap((curve) => curve.removed), 0.01);
+  const x = (share) => 46 + (304 * share) / end, y = (value) => 182 - 166 * ((value - low) / (high - low));
   for (const tick of roundTicks(low, high, 4)) {
     shape(svg, "line", { class: "grid", x1: 46, x2: 350, y1: y(tick), y2: y(tick) });
     shape(svg, "text", { x: 40, y: y(tick) + 4, "text-anchor": "end" }, number(tick));
   }
-  for (const share of [0, 0.25, 0.5, 0.75, 1])
-    shape(svg, "text", { x: x(share), y: 200, "text-anchor": share === 1 ? "end" : "middle" }, `${100 * share} %`);
+  for (const share of roundTicks(0, end, 5))
+    shape(svg, "text", { x: x(share), y: 200, "text-anchor": x(share) > 340 ? "end" : "middle" }, percent(share));
   shape(svg, "line", { class: "axis", x1: 46, x2: 350, y1: 182, y2: 182 });
   shape(svg, "text", { x: 46, y: 220 }, "share of the past steps replaced");
-  shape(svg, "text", { x: 2, y: 10 }, "change of the forecast (naive errors)");
+  shape(svg, "text", { x: 2, y: 10 }, "move of the forecast, in naive errors");
   for (const curve of curves) {
     const up = curve.removed.map((share, i) => `${x(share)} ${y(curve.high[i] ?? curve.effect[i])}`);
     const down = curve.removed.map((share, i) => `${x(share)} ${y(curve.low[i] ?? curve.effect[i])}`).reverse();
-    shape(svg, "path", { class: "spread", d: `M${[...up, ...down].join("L")}Z` });
+    shape(svg, "path", { class: `spread s${orders.indexOf(curve.order) % 4}`, d: `M${[...up, ...down].join("L")}Z` });
   }
   for (const curve of curves) {
     const kind = orders.indexOf(curve.order) % 4;

@@ -51,7 +51,7 @@ function unpackMap(raw) {
   const column = new Uint16Array(bytes(raw.column));
   const unit = raw.scale / (raw.signed ? 32767 : 65535);
   return {
-    heads, steps: raw.step, signed: raw.signed,
+    heads, column, steps: raw.step, signed: raw.signed,
     // Weights of the past steps: of one head or the mean (-1), of one kept forecast step or the mean (-1).
     weights(head, step) {
       const all = raw.row.slice(0, raw.step.length);

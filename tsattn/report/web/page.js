@@ -18,10 +18,10 @@ function look() {
 const whatOf = (layer) => (layer && layer.unit === "share" ? "attention" : "contribution");
 
 // Rank 1 is the largest; equal weights share a rank.
-function rankOf(i) {
-  const size = Math.abs(view.weights[i]);
+function rankOf(i, weights = view.weights) {
+  const size = Math.abs(weights[i]);
   let rank = 1;
-  for (const k of view.order) if (Math.abs(view.weights[k]) > size) rank++;
+  for (const k of view.order) if (Math.abs(weights[k]) > size) rank++;
   return rank;
 }
 
@@ -32,12 +32,10 @@ function facts(i, row = null) {
   const value = series.history(target)[i];
   const found = [["date", series.stamp(i)], [pictures.targets[target], Number.isFinite(value) ? number(value) : "not observed"]];
   if (!view.weights || !Number.isFinite(value)) return found;
-  if (row !== null) {
-    const at = series.past + view.map.steps[row];
-    return [...found, ["for", `step ${view.map.steps[row] + 1}, ${series.stamp(at)}`], [view.what, weightText(heat.weight(row, i), unit)]];
-  }
-  found.push([view.what, weightText(view.weights[i], unit)], ["rank", `${rankOf(i)} of ${view.order.length}`]);
-  if (unit === "share") found.push(["beside an even spread", `${number(Number((view.weights[i] * view.order.length).toPrecision(3)))} times`]);
+  const weights = row === null ? view.weights : heat.matrix[row];
+  if (row !== null) found.push(["for", `step ${view.map.steps[row] + 1}, ${series.stamp(series.past + view.map.steps[row])}`]);
+  found.push([view.what, weightText(weights[i], unit)], ["rank", `${rankOf(i, weights)} of ${view.order.length}`]);
+  if (unit === "share") found.push(["times an even spread", number(Number((weights[i] * view.order.length).toPrecision(3)))]);
   return found;
 }
 
@@ -111,7 +109,7 @@ function drawControls() {
   byId("controls").replaceChildren();
   control("series", "Series", pictures.series.map((each, k) => [k, each.id]), picked.series);
   control("target", "Target", pictures.targets.map((name, k) => [k, name]), picked.target);
-  control("layer", "Shown", pictures.layers.map((layer, k) => [k, layer.unit === "share" ? `attention, ${layer.label}` : layer.label]), picked.layer);
+  control("layer", "Shown", pictures.layers.map((layer, k) => [k, layer.label]), picked.layer);
   if (view.map) {
     const { map, series } = view;
     const steps = map.steps.map((step, k) => [k, `${step + 1}: ${series.stamp(series.past + step)}`]);
@@ -191,21 +189,42 @@ function summary() {
 }
 
 function drawTop() {
-  const { series, target, weights, order, unit, what } = view;
+  const { series, target, weights, unit, what } = view;
   const table = byId("top");
-  table.replaceChildren(element("caption", {}, "Steps back: 0 is the last step before the forecast."));
+  const whole = tokens();
+  const each = whole.some((steps) => steps.length > 1);
+  const caption = each ? "Neighbouring steps that were read as one stand together; values are their means." : "";
+  table.replaceChildren(element("caption", {}, `Steps back: 0 is the last step before the forecast. ${caption}`));
   const head = element("tr");
-  for (const name of ["rank", "date", "steps back", pictures.targets[target], what]) head.append(element("th", { scope: "col" }, name));
+  const names = ["rank", "date", "steps back", pictures.targets[target], each ? `${what} per step` : what];
+  if (each) names.push(`${what} together`);
+  names.forEach((name, k) => head.append(element("th", { scope: "col", class: k > 1 ? "number" : "" }, name)));
   table.append(element("thead"), element("tbody"));
   table.tHead.append(head);
-  for (const i of order.slice(0, 10)) {
-    if (!weights[i]) break;
-    const row = element("tr");
-    row.append(element("th", { scope: "row" }, rankOf(i)), element("td", {}, series.stamp(i)));
-    for (const text of [series.past - 1 - i, number(series.history(target)[i]), weightText(weights[i], unit)])
-      row.append(element("td", { class: "number" }, text));
+  for (const steps of whole.slice(0, 10)) {
+    const [first, last] = [steps[0], steps[steps.length - 1]], back = (i) => series.past - 1 - i;
+    const row = element("tr"), total = steps.reduce((sum, i) => sum + weights[i], 0);
+    const mean = steps.reduce((sum, i) => sum + series.history(target)[i], 0) / steps.length;
+    const span = (a, b) => (a === b ? String(a) : `${a} to ${b}`);
+    const until = series.day(first) === series.day(last) && series.clock(last) ? series.clock(last) : series.stamp(last);
+    const when = first === last ? series.stamp(first) : `${series.stamp(first)} to ${until}`;
+    row.append(element("th", { scope: "row" }, rankOf(first)), element("td", { class: "stamp" }, when));
+    const cells = [span(back(first), back(last)), number(mean), weightText(weights[first], unit)];
+    if (each) cells.push(weightText(total, unit));
+    for (const text of cells) row.append(element("td", { class: "number" }, text));
     table.tBodies[0].append(row);
   }
+}
+
+// Observed steps with weight, those of one key token together, the largest first.
+function tokens() {
+  const { map, weights, order } = view, found = new Map();
+  for (const i of order.filter((step) => weights[step]).sort((a, b) => a - b)) {
+    const own = found.get(map.column[i]);
+    if (own) own.push(i);
+    else found.set(map.column[i], [i]);
+  }
+  return [...found.values()].sort((a, b) => Math.abs(weights[b[0]]) - Math.abs(weights[a[0]]));
 }
 
 // ------------------------------------------------------------------ mouse and keys

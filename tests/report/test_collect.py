@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +14,10 @@ from tests.inspection.hand_maps import horizon_axis, panel_of, time_axis, window
 from tests.report.unpacked import floats, stamps_of, weights_of
 from tsattn.errors import ConfigError, DataError
 from tsattn.forecast import Forecast
+from tsattn.inspection.diagnose import Finding
+from tsattn.inspection.report import Check, TrustReport
+from tsattn.inspection.statistics import Interval
+from tsattn.inspection.verdict import Evidence, Thresholds
 from tsattn.report.collect import collect
 from tsattn.report.series import draw_series
 
@@ -35,41 +37,34 @@ def pictures(lucid):
     return collect(lucid)["pictures"]
 
 
-def trust_report(**changes):
-    """A stand-in with the fields of a trust report."""
-    steps = np.linspace(0, 0.5, 6)
+def trust_report():
+    """An answer of the check with numbers that are easy to find again."""
     curves = [
-        {"replace": how, "order": order, "removed": x, "effect": scale * x, "low": np.nan, "high": scale * x + 0.1}
+        {"replace": how, "order": order, "removed": x, "effect": scale * x, "low": -np.inf, "high": scale * x + 0.1}
         for how in ("mean", "donor")
         for order, scale in (("attention", 2.0), ("random", 1.0))
-        for x in steps
+        for x in np.linspace(0, 0.5, 6)
     ]
-    table = {
-        "check": ["skill"],
-        "value": [0.123456],
-        "low": [0.1],
-        "high": [np.nan],
-        "threshold": [0],
-        "passed": [True],
-    }
-    fields = {
-        "verdict": "partly",
-        "reasons": ("It beats a random order, <b>not</b> recency.",),
-        "windows": 128,
-        "method": "attention",
-        "to_dict": lambda: {"thresholds": {"skill": 0.02}},
-        "table": pd.DataFrame(table),
-        "curves": pd.DataFrame(curves),
-        "diagnosis": (
-            SimpleNamespace(name="sink", where="head 1", value=0.9, meaning="One step.", remedy="A null key."),
+    sure = Interval(0.1, 0.1, 0.1)
+    return TrustReport(
+        verdict="partly",
+        reasons=("It beats a random order, <b>not</b> recency.",),
+        model="lucid",
+        method="attention",
+        windows=128,
+        checks=(Check("skill", 0.123456, 0.1, np.inf, 0, True),),
+        curves=pd.DataFrame(curves),
+        diagnosis=tuple(
+            Finding("sink", f"attention, head {n}", 0.9 + n / 100, 0.5, "One step.", "A null key.") for n in range(5)
         ),
-    }
-    return SimpleNamespace(**{**fields, **changes})
+        thresholds=Thresholds(),
+        evidence=Evidence(sure, sure, None, None, 0.1),
+    )
 
 
 def stand_in(monkeypatch, check):
     """``check_attention`` replaced: the page is tested here, not the check."""
-    monkeypatch.setitem(sys.modules, "tsattn.inspection.trust", SimpleNamespace(check_attention=check))
+    monkeypatch.setattr("tsattn.inspection.trust.check_attention", check)
 
 
 def test_weights_history_and_forecast_are_those_of_the_map(lucid, pictures):
@@ -230,13 +225,25 @@ def test_the_check_is_asked_with_the_table_and_its_answer_kept(lucid, monkeypatc
     found = collect(lucid, table, windows=0)["trust"]
     assert asked[0][1] is table
     assert found["verdict"] == "partly"
-    assert found["table"]["rows"] == [["skill", "0.1235", "0.1", "", "0", "yes"]]
-    assert found["thresholds"] == [("skill", "0.02")]
+    assert found["table"]["rows"] == [["skill", "0.1235", "0.1", "∞", "0", "yes"]]
+    assert found["thresholds"] == [("skill", "0.02"), ("use", "0.02"), ("random", "0.8"), ("seeds", "0.7")]
+    assert found["seen"].endswith("ends at 2024-01-07 05:00; the model was trained on rows up to 2024-01-07 05:00.")
     assert [(curve["replace"], curve["order"]) for curve in found["curves"]] == [
         ("mean", "attention"), ("mean", "random"), ("donor", "attention"), ("donor", "random"),
     ]  # fmt: skip
     assert found["curves"][0]["effect"] == pytest.approx(2 * np.linspace(0, 0.5, 6))
     assert found["curves"][0]["low"] == [None] * 6
+    where = "attention, head 0; attention, head 1; attention, head 2 and 2 more"
+    assert found["findings"] == [("sink", where, "0.9 to 0.94", "One step.", "A null key.")]
+
+
+def test_the_verdict_is_that_of_the_check(lucid):
+    table = make_waves(steps=150)
+    report = tsattn.check_attention(lucid, table)
+    found = collect(lucid, table, windows=0)["trust"]
+    assert (found["verdict"], found["reasons"]) == (report.verdict, list(report.reasons))
+    assert [row[0] for row in found["table"]["rows"]] == report.table["check"].tolist()
+    assert sum(len(curve["removed"]) for curve in found["curves"]) == len(report.curves)
 
 
 def test_a_check_that_cannot_be_says_why(lucid, monkeypatch):

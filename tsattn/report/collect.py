@@ -16,7 +16,7 @@ from tsattn.data.windows import WindowSource
 from tsattn.errors import ConfigError, DataError, TsattnError
 from tsattn.forecast import Forecast
 from tsattn.inference import best_device, forecast_windows
-from tsattn.report.facts import about_data, about_model, count, frame_table, verdict_of
+from tsattn.report.facts import about_data, about_model, count, frame_table, seen_text, verdict_of
 from tsattn.report.series import draw_series
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def collect(
         "notes": notes,
         "pictures": draw_series(forecast),
         "variables": _variables(forecast),
-        "trust": _or_reason(check, data, lambda: _trust(fitted, data)),
+        "trust": _or_reason(check, data, lambda: _trust(fitted, data, panel)),
         "backtest": _or_reason(windows, data, lambda: _backtest(fitted, data, windows, refit)),
     }
 
@@ -119,10 +119,10 @@ def _or_reason(asked: Any, data: Any, make: Callable[[], dict[str, Any]]) -> dic
         return {"reason": str(error)}
 
 
-def _trust(forecaster: Forecaster, data: Any) -> dict[str, Any]:
+def _trust(forecaster: Forecaster, data: Any, panel: Panel) -> dict[str, Any]:
     from tsattn.inspection.trust import check_attention
 
-    return verdict_of(check_attention(forecaster, data))
+    return {**verdict_of(check_attention(forecaster, data)), "seen": seen_text(forecaster, panel)}
 
 
 def _backtest(forecaster: Forecaster, data: Any, windows: int, refit: bool | str) -> dict[str, Any]:

@@ -20,10 +20,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tsattn.forecaster import Forecaster
-    from tsattn.inspection.trust import TrustReport
+    from tsattn.inspection.diagnose import Finding
+    from tsattn.inspection.report import TrustReport
 
 Facts = list[tuple[str, str]]
 _PACKAGES = ("torch", "pytorch-lightning", "numpy", "pandas")
+
+
+def seen_text(forecaster: Forecaster, panel: Panel) -> str:
+    """What the model had seen of the table whose last windows are checked."""
+    ends = panel.times(np.arange(len(panel)), np.maximum(panel.lengths - 1, 0))
+    until, end = time_texts(np.array([forecaster.trained_until_, ends.max()]), forecaster.schema_)
+    return f"The windows are the last ones of a table that ends at {end}; the model was trained on rows up to {until}."
 
 
 def about_data(panel: Panel, data: Any) -> Facts:
@@ -107,12 +115,23 @@ def verdict_of(report: TrustReport) -> dict[str, Any]:
         "thresholds": [(name.replace("_", " "), f"{value:g}") for name, value in limits.items()],
         "table": frame_table(report.table),
         "curves": curves,
-        "findings": [
-            (each.name, each.where, f"{each.value:.3g}" if isinstance(each.value, float) else str(each.value),
-             each.meaning, each.remedy)
-            for each in report.diagnosis
-        ],
-    }  # fmt: skip
+        "findings": _findings(report),
+    }
+
+
+def _findings(report: TrustReport) -> list[tuple[str, ...]]:
+    """One row per kind of finding: where (the first places), the range of values, meaning, remedy."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for found in report.diagnosis:
+        groups.setdefault((found.name, found.meaning, found.remedy), []).append(found)
+    rows: list[tuple[str, ...]] = []
+    for (name, meaning, remedy), members in groups.items():
+        values = sorted(found.value for found in members)
+        span = dict.fromkeys(f"{value:.2g}" for value in (values[0], values[-1]))
+        more = f" and {len(members) - 3} more" if len(members) > 3 else ""
+        places = "; ".join(found.where for found in members[:3]) + more
+        rows.append((name, clipped(places), " to ".join(span), meaning, remedy))
+    return rows
 
 
 def frame_table(frame: pd.DataFrame) -> dict[str, Any]:
@@ -133,7 +152,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return "yes" if value else "no"
     if isinstance(value, (float, np.floating)):
-        return "" if np.isnan(value) else f"{value:.4g}"
+        return "" if np.isnan(value) else f"{value:.4g}".replace("inf", "∞")
     return "" if value is None else clipped(value)
 
 

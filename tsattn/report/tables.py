@@ -38,6 +38,7 @@ def trust(found: dict[str, Any]) -> str:
     thresholds = ", ".join(f"{name} {value}" for name, value in found["thresholds"])
     parts = [
         f"<p>{found['windows']:,} windows, method {escape(found['method'])}. Thresholds: {escape(thresholds)}.</p>",
+        f"<p>{escape(found['seen'])}</p>",
         table(found["table"]["columns"], found["table"]["rows"], "Checks"),
         '<div id="curves"></div>',
         _curve_table(found["curves"]),
@@ -121,7 +122,7 @@ def _cells(row: Sequence[str]) -> str:
 def _is_number(text: str) -> bool:
     """Whether a cell holds a number, or nothing."""
     try:
-        float(text.removesuffix("%") or "0")
+        float(text.removesuffix("%").replace("∞", "inf") or "0")
     except ValueError:
         return False
     return True

@@ -1,6 +1,7 @@
 // How far the forecast moves when past steps are taken out, in the order of the map and in others.
 function drawCurves(box, curves) {
-  const orders = [...new Set(curves.map((curve) => curve.order))];
+  const named = ["attention", "random", "recency", "profile"]; // each has its own stroke, whatever stands beside it
+  const orders = [...new Set([...named, ...curves.map((curve) => curve.order)])].filter((o) => curves.some((c) => c.order === o));
   const finite = curves.flatMap((c) => [...c.effect, ...c.low, ...c.high]).filter((v) => v !== null);
   const high = Math.max(...finite, 1e-9), low = Math.min(...finite, 0);
   for (const name of new Set(curves.map((curve) => curve.replace))) {
@@ -36,7 +37,7 @@ function drawFan(svg, curves, orders, low, high) {
     const down = curve.removed.map((share, i) => `${x(share)} ${y(curve.low[i] ?? curve.effect[i])}`).reverse();
     shape(svg, "path", { class: `spread s${orders.indexOf(curve.order) % 4}`, d: `M${[...up, ...down].join("L")}Z` });
   }
-  for (const curve of curves) {
+  for (const curve of [...curves].reverse()) {
     const kind = orders.indexOf(curve.order) % 4;
     const points = curve.removed.map((share, i) => [x(share), y(curve.effect[i] ?? 0)]);
     shape(svg, "path", { class: `curve k${kind}`, d: `M${points.map((p) => p.join(" ")).join("L")}` });

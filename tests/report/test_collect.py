@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,12 @@ from tests.inspection.hand_maps import horizon_axis, panel_of, time_axis, window
 from tests.report.unpacked import floats, stamps_of, weights_of
 from tsattn.errors import ConfigError, DataError
 from tsattn.forecast import Forecast
+from tsattn.inference import Record
 from tsattn.inspection.diagnose import Finding
 from tsattn.inspection.report import Check, TrustReport
 from tsattn.inspection.statistics import Interval
 from tsattn.inspection.verdict import Evidence, Thresholds
+from tsattn.models.base import Axis
 from tsattn.report.collect import collect
 from tsattn.report.series import draw_series
 
@@ -283,11 +286,24 @@ def test_maps_that_are_too_large_lose_heads_and_then_steps():
     forecast = large_forecast()
     pictures = draw_series(forecast)
     assert len(json.dumps(pictures)) < 1_900_000
-    assert pictures["detail"] == {"heads": False, "every": 2}
+    assert pictures["layers"] == [{"label": "attention", "unit": "share", "ahead": False, "heads": False, "every": 2}]
     mean = forecast.attention.step_weights(3).mean(axis=(0, 1))
     assert weights_of(pictures["series"][3]["maps"][0][0])[0, -1] == pytest.approx(mean, rel=1e-3)
 
 
 def test_small_maps_lose_nothing():
     pictures = draw_series(large_forecast(series=2, heads=2, horizon=12, length=96))
-    assert pictures["detail"] == {"heads": True, "every": 1}
+    assert (pictures["layers"][0]["heads"], pictures["layers"][0]["every"]) == (True, 1)
+
+
+def test_the_layer_that_takes_most_gives_way_first():
+    forecast = large_forecast()
+    patches = tuple(range(0, 512, 64))
+    key = Axis("patch", patches, tuple(start + 64 for start in patches))
+    small = Record(np.full((20, 1, 8, 1, 8), 1 / 8, np.float32), Axis("horizon", (0,), (96,)), key, "small")
+    windows = replace(forecast.windows, attention=(*forecast.windows.attention, small))
+    layers = draw_series(replace(forecast, windows=windows))["layers"]
+    assert [(each["label"], each["heads"], each["every"]) for each in layers] == [
+        ("small", True, 1),
+        ("attention", False, 2),
+    ]

@@ -60,8 +60,9 @@ def test_detail_gets_smaller_until_nothing_is_left_to_leave_out():
     found, detail = [], Detail()
     while detail is not None:
         found.append(detail)
-        detail = coarser(detail, 5)
-    assert found == [Detail(), Detail(heads=False), *(Detail(heads=False, every=k) for k in (2, 4, 8))]
+        detail = coarser(detail, 5, excess=1.4)
+    assert found == [Detail(), Detail(heads=False), *(Detail(heads=False, every=k) for k in (2, 3, 5))]
+    assert coarser(Detail(), 5, excess=2.5, heads=1) == Detail(every=3)
 
 
 def test_the_hour_that_autumn_repeats_is_told_apart():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any, Literal
 
 import numpy as np
@@ -25,11 +26,15 @@ class Detail:
     every: int = 1
 
 
-def coarser(detail: Detail, steps: int) -> Detail | None:
-    """The next smaller detail for maps of ``steps`` forecast steps; None when there is nothing left to leave out."""
-    if detail.heads:
+def coarser(detail: Detail, steps: int, excess: float, heads: int = 2) -> Detail | None:
+    """The next smaller detail for maps of ``steps`` forecast steps that are ``excess`` times too large.
+
+    Heads give way first, then so many steps as the excess asks for. None when there is nothing left to leave out.
+    """
+    if detail.heads and heads > 1:
         return replace(detail, heads=False)
-    return replace(detail, every=2 * detail.every) if detail.every < steps else None
+    every = min(max(detail.every + 1, ceil(detail.every * excess)), steps)
+    return replace(detail, every=every) if every > detail.every else None
 
 
 def pack_floats(values: np.ndarray) -> str:

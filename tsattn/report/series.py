@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ class Layer:
     label: str
     map: AttentionMap
     position: int
+
+    @property
+    def heads(self) -> int:
+        """Number of heads ``N``."""
+        return int(self.map.windows.attention[self.position].weights.shape[2])
 
     @property
     def ahead(self) -> bool:
@@ -80,7 +85,7 @@ def why_no_strip(forecast: Forecast) -> str | None:
 def draw_series(forecast: Forecast) -> dict[str, Any]:
     """Series, stamps and maps as plain data, within ``PER_SERIES`` bytes each (of at least ``FEWEST`` series).
 
-    Where the maps are too large, heads give way to their mean, and then forecast steps are left out; ``detail`` says
+    Where the maps are too large, heads give way to their mean, and then forecast steps are left out; each layer says
     what was kept.
     """
     layers = layers_of(forecast)
@@ -89,7 +94,7 @@ def draw_series(forecast: Forecast) -> dict[str, Any]:
     for each, axis in zip(series, axes.pop("axes"), strict=True):
         each["axis"] = axis
     schema = forecast.panel.schema
-    page = {
+    page: dict[str, Any] = {
         "why": why_no_strip(forecast),
         "horizon": forecast.windows.point.shape[1],
         "targets": [clipped(name) for name in schema.roles.target],
@@ -102,22 +107,28 @@ def draw_series(forecast: Forecast) -> dict[str, Any]:
         "series": series,
     }
     budget = PER_SERIES * max(len(series), FEWEST) - len(json.dumps(page))
-    detail, maps = _fitting(layers, [each["past"] for each in series], budget)
+    details, maps = _fitting(layers, [each["past"] for each in series], budget)
     for position, each in enumerate(series):
         each["maps"] = [packed[position] for packed in maps]
-    return {**page, "detail": {"heads": detail.heads, "every": detail.every}}
+    for described, detail in zip(page["layers"], details, strict=True):
+        described |= asdict(detail)
+    return page
 
 
-def _fitting(layers: list[Layer], past: list[int], budget: int) -> tuple[Detail, list[list[Any]]]:
-    """The maps ``[layer][window][target]`` at the largest detail whose text fits in ``budget`` bytes."""
-    detail = Detail()
+def _fitting(layers: list[Layer], past: list[int], budget: int) -> tuple[list[Detail], list[list[Any]]]:
+    """Maps ``[layer][window][target]`` whose text fits in ``budget`` bytes; the largest layer is made coarser first."""
+    details = [Detail() for _ in layers]
+    maps = [_pack_layer(layer, past, Detail()) for layer in layers]
     while True:
-        maps = [_pack_layer(layer, past, detail) for layer in layers]
-        steps = layers[0].map.horizon if layers else 1
-        less = coarser(detail, steps)
-        if less is None or len(json.dumps(maps)) <= budget:
-            return detail, maps
-        detail = less
+        sizes = [len(json.dumps(packed)) for packed in maps]
+        excess = sum(sizes) / max(budget, 1)
+        for k in sorted(range(len(layers)), key=lambda k: -sizes[k]) if excess > 1 else []:
+            less = coarser(details[k], layers[k].map.horizon, excess, layers[k].heads)
+            if less is not None:
+                details[k], maps[k] = less, _pack_layer(layers[k], past, less)
+                break
+        else:
+            return details, maps
 
 
 def _pack_layer(layer: Layer, past: list[int], detail: Detail) -> list[Any]:

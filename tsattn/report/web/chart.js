@@ -1,7 +1,7 @@
 // History, forecast, interval and the strip of weights on one time axis.
 function drawChart(box, view) {
   const { series, target, weights } = view;
-  const width = Math.max(box.clientWidth, 240), frame = frameOf(width, series);
+  const width = Math.max(box.clientWidth, 240), frame = frameOf(width, view);
   const plot = width < 480 ? 190 : 250, strip = weights ? 64 : 0, top = 14;
   const stripTop = top + plot + 12, bottom = weights ? stripTop + strip : top + plot;
   const svg = shape(box, "svg", { viewBox: `0 0 ${width} ${bottom + 38}`, "aria-hidden": "true" });
@@ -40,15 +40,27 @@ function drawChart(box, view) {
   };
 }
 
-function drawValueAxis(svg, frame, { series, target }, top, plot) {
+// Lowest and highest value shown, with a margin.
+function valueRange({ series, target }) {
   const shown = [series.history(target), series.point(target), series.low(target), series.high(target), series.actual(target)];
   let low = Infinity, high = -Infinity;
   for (const values of shown)
     for (const value of values || [])
-      if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
+      if (Number.isFinite(value)) [low, high] = [Math.min(low, value), Math.max(high, value)];
   if (low > high) [low, high] = [0, 1];
   const margin = 0.06 * (high - low) || 0.05 * Math.abs(high) || 1;
-  [low, high] = [low - margin, high + margin];
+  return [low - margin, high + margin];
+}
+
+// Room for the numbers on the left: the same in all pictures of a view.
+function leftOf(view) {
+  const labels = roundTicks(...valueRange(view), 5).map(number);
+  if (view.weights) labels.push(...stripLabels(view.weights, view.unit));
+  return 14 + 7 * Math.max(5, ...labels.map((label) => label.length));
+}
+
+function drawValueAxis(svg, frame, view, top, plot) {
+  const [low, high] = valueRange(view);
   const y = (value) => top + plot * (1 - (value - low) / (high - low));
   for (const tick of roundTicks(low, high, 5)) {
     shape(svg, "line", { class: "grid", x1: frame.left, x2: frame.width - frame.right, y1: y(tick), y2: y(tick) });
@@ -93,7 +105,6 @@ function drawBand(svg, frame, series, target, y) {
 function drawStrip(svg, frame, { series, weights, unit }, past, top, height) {
   for (const [first, last] of gaps(past))
     shape(svg, "rect", { class: "gap", x: frame.edge(first), y: top, width: (last - first) * frame.step, height });
-  const short = (value) => number(Number(value.toPrecision(3)));
   let most = 0, negative = false;
   for (const weight of weights) { most = Math.max(most, Math.abs(weight)); negative = negative || weight < 0; }
   const base = negative ? top + height / 2 : top + height, room = negative ? height / 2 : height;
@@ -112,7 +123,14 @@ function drawStrip(svg, frame, { series, weights, unit }, past, top, height) {
     if (kind.startsWith("m")) shape(svg, "path", { class: "minus", d });
   }
   shape(svg, "line", { class: "axis", x1: frame.left, x2: frame.edge(series.past), y1: base, y2: base });
-  shape(svg, "text", { x: frame.left - 6, y: top + 10, "text-anchor": "end" }, unit === "share" ? percent(most) : short(most));
-  const zero = negative ? short(-most) : "0";
-  shape(svg, "text", { x: frame.left - 6, y: top + height, "text-anchor": "end" }, zero);
+  stripLabels(weights, unit).forEach((label, k) => {
+    shape(svg, "text", { x: frame.left - 6, y: k ? top + height : top + 10, "text-anchor": "end" }, label);
+  });
+}
+
+// The numbers at the top and at the bottom of the strip.
+function stripLabels(weights, unit) {
+  const most = weights.reduce((found, weight) => Math.max(found, Math.abs(weight)), 0);
+  const short = (value) => number(Number(value.toPrecision(3)));
+  return [unit === "share" ? percent(most) : short(most), weights.some((weight) => weight < 0) ? short(-most) : "0"];
 }

@@ -63,8 +63,8 @@ function timeTicks(series, most) {
 }
 
 // Where steps lie from left to right; shared by the pictures, so that one date is one place.
-function frameOf(width, series) {
-  const left = width < 480 ? 44 : 56, right = 10;
+function frameOf(width, { series, left }) {
+  const right = 10;
   const step = (width - left - right) / series.count;
   return {
     width, left, right, step,

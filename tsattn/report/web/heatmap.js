@@ -1,7 +1,7 @@
 // Forecast steps from top to bottom, past steps on the time axis of the chart, one colour scale for all.
 function drawHeat(box, scaleBox, view) {
   const { series, map, target, unit } = view;
-  const width = Math.max(box.clientWidth, 240), frame = frameOf(width, series);
+  const width = Math.max(box.clientWidth, 240), frame = frameOf(width, view);
   const rows = map.steps.length, tall = Math.max(1, Math.min(16, Math.floor(300 / rows)));
   const height = Math.max(rows * tall, 40), top = 4;
   const matrix = map.steps.map((_, k) => map.weights(view.head, k));

@@ -12,7 +12,8 @@ function look() {
   const order = weights
     ? Array.from(weights.keys()).filter((i) => Number.isFinite(past[i])).sort((a, b) => Math.abs(weights[b]) - Math.abs(weights[a]))
     : [];
-  return { ...picked, series, layer, map, weights, order, unit: layer && layer.unit, what: whatOf(layer) };
+  const found = { ...picked, series, layer, map, weights, order, unit: layer && layer.unit, what: whatOf(layer) };
+  return { ...found, left: leftOf(found) };
 }
 
 const whatOf = (layer) => (layer && layer.unit === "share" ? "attention" : "contribution");
@@ -169,7 +170,7 @@ function summary() {
   const over = [];
   const step = picked.step >= 0 ? map.steps[picked.step] : null;
   over.push(step === null ? `mean over ${series.ahead} forecast ${series.ahead === 1 ? "step" : "steps"}` : `forecast step ${step + 1} (${series.stamp(series.past + step)})`);
-  if (!pictures.detail.heads) over.push("mean over heads");
+  if (!layer.heads) over.push("mean over heads");
   else if (map.heads > 1) over.push(picked.head < 0 ? `mean over ${map.heads} heads` : `head ${picked.head}`);
   const parts = [`Shown: ${layer.label}, ${over.join(", ")}.`];
   const total = order.reduce((sum, i) => sum + Math.abs(weights[i]), 0);
@@ -183,8 +184,9 @@ function summary() {
     const sum = order.reduce((all, i) => all + weights[i], 0);
     parts.push(`The bars add up to ${weightText(sum, unit)}; the level of the window and covariates make the rest of the forecast.`);
   }
-  const { heads, every } = pictures.detail;
-  if (!heads || every > 1) parts.push(`To keep the file small, ${[heads ? "" : "heads are shown as their mean", every > 1 ? `every ${every}th forecast step is kept (the mean is over all)` : ""].filter(Boolean).join(", and ")}.`);
+  const left = layer.heads ? [] : ["heads are shown as their mean"];
+  if (layer.every > 1) left.push(`one forecast step in ${layer.every} is kept (the mean is over all)`);
+  if (left.length) parts.push(`To keep the file small, ${left.join(", and ")}.`);
   return parts.join(" ");
 }
 

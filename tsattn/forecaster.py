@@ -110,11 +110,11 @@ class Forecaster(BaseEstimator):
         split, the contributions; it does not change the forecast. Series with no observed value among their last
         ``context`` steps are listed in ``Forecast.skipped`` with one warning.
         """
-        fitted = self._as_fitted()
+        self._require_fit()
         panel = self.history_ if data is None else build_panel(data, self.schema_.roles, schema=self.schema_)
         if panel is None:
             raise DataError("This model was saved without its history: pass predict(data).")
-        return fitted._predict_panel(panel, known, attention)
+        return self._predict_panel(panel, known, attention)
 
     def backtest(
         self,
@@ -242,7 +242,7 @@ class Forecaster(BaseEstimator):
             device=best_device(self._config().accelerator),  # where to compute is no part of what was fitted
         )
         _mention_unread(tail, windows)
-        return Forecast(tail, windows, spec.quantiles, self._model_name(), skipped)
+        return Forecast(tail, windows, spec.quantiles, self._as_fitted()._model_name(), skipped)
 
     def _plain_parameters(self) -> dict[str, Any]:
         """The parameters as they are now: a copy that later changes, in place too, do not reach."""

@@ -22,6 +22,7 @@ webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not in
 from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -233,7 +234,9 @@ def test_light_and_dark(opened, page):
         )
 
     light = look()
+    browser.execute_script("document.querySelector('#heat canvas').id = 'light'")
     media(browser, "dark")
+    WebDriverWait(browser, 10).until(lambda _: not browser.find_elements(By.ID, "light"))  # drawn anew
     dark = look()
     assert light[0] == "rgb(255, 255, 255)"
     assert max(map(int, re.findall(r"\d+", dark[0]))) < 60

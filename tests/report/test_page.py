@@ -98,6 +98,23 @@ def test_a_very_long_id_is_cut(nasty):
     assert max(map(len, ids)) == 300
 
 
+def test_every_text_of_every_part_is_escaped():
+    text = "<x-y>&quot;"
+    table = {"columns": [text, text], "rows": [[text, text]]}
+    curve = {"replace": text, "order": text, "removed": [0.5], "effect": [1.0], "low": [None], "high": [2.0]}
+    trust = {
+        "verdict": "partly", "reasons": [text], "windows": 1, "method": text, "thresholds": [(text, text)],
+        "curves": [curve], "table": table, "findings": [(text,) * 5], "seen": text,
+    }  # fmt: skip
+    backtest = {"table": table, "windows": 1, "in_sample": False, "trained_until": [text], "model": text}
+    variables = [{"layer": text, "pairs": [(text, text, 0.5)], "of": 1, "even": 0.5}]
+    page = {"model": [("model", text)], "data": [(text, text)], "notes": [text], "pictures": {"id": text}}
+    html = render({**page, "trust": trust, "backtest": backtest, "variables": variables})
+    assert text not in html
+    assert "x-y" not in {tag for tag, _ in Elements(html).elements}
+    assert render(empty_page(trust={"reason": text}, backtest={"reason": text})).count("&lt;x-y&gt;&amp;quot;") == 3
+
+
 @pytest.mark.parametrize("text", ["</script>", "<!--", "&lt;", "\u2028"])
 def test_json_holds_no_sign_that_ends_it(text):
     found = inert_json({"x": text})

@@ -46,15 +46,15 @@ def collect(
     panel = fitted.history_ if data is None else build_panel(data, fitted.schema_.roles, schema=fitted.schema_)
     if panel is None:
         raise DataError("This model was saved without its history: pass report(path, data).")
-    forecast, notes = _forecast(fitted, panel, known, series, past=data is not None)
+    forecast, notes = _forecast(forecaster, panel, known, series, past=data is not None)
     return {
         "model": about_model(fitted),
         "data": about_data(panel, data),
         "notes": notes,
         "pictures": draw_series(forecast),
         "variables": _variables(forecast),
-        "trust": _or_reason(check, data, lambda: _trust(fitted, data, panel)),
-        "backtest": _or_reason(windows, data, lambda: _backtest(fitted, data, windows, refit)),
+        "trust": _or_reason(check, data, lambda: _trust(forecaster, data, panel)),
+        "backtest": _or_reason(windows, data, lambda: _backtest(forecaster, data, windows, refit)),
     }
 
 
@@ -96,7 +96,7 @@ def _forecast(forecaster: Forecaster, panel: Panel, known: Any, most: int, past:
         contributions=True,
         device=best_device(forecaster._config().accelerator),
     )
-    return Forecast(shown, windows, forecaster.network_.spec.quantiles, forecaster._model_name()), notes
+    return Forecast(shown, windows, forecaster.network_.spec.quantiles, forecaster._as_fitted()._model_name()), notes
 
 
 def _observed(panel: Panel, context: int, ahead: int) -> np.ndarray:

@@ -15,14 +15,8 @@ from tsattn.errors import ConfigError
 from tsattn.report import tables
 from tsattn.writing import write_whole
 
-SCRIPTS = (
-    "decode.js",
-    "draw.js",
-    "chart.js",
-    "heatmap.js",
-    "curves.js",
-    "page.js",
-)  # in the order they need each other
+# One after the other, in one scope.
+SCRIPTS = ("decode.js", "draw.js", "chart.js", "heatmap.js", "curves.js", "words.js", "keys.js", "page.js")
 
 
 def write_page(page: dict[str, Any], path: str | Path) -> Path:

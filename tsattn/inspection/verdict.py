@@ -19,7 +19,9 @@ class Thresholds:
 
     skill: float = 0.02  # a forecast that is surely less than this much better than the level has nothing to explain
     use: float = 0.02  # error that an even spread must add for the attention to count as used
-    margin: float = 0.05  # share of its score by which a map may fall short of the mean map over windows
+    margin: float = (
+        0.05  # share of its score that counts: to beat the newest steps by, and to fall short of the mean map by
+    )
     random: float = 0.8  # rank correlation with the maps of random networks above which the training made no map
     seeds: float = 0.7  # correlation of lag profiles that models trained alike must reach
 
@@ -58,8 +60,8 @@ def decide(evidence: Evidence, limits: Thresholds, windows: int) -> tuple[str, t
     3. *not supported* when random networks have the same map, or under any replacement the map's order surely moves the
        forecast no further than a random one.
     4. *inconclusive* when an interval of 1 to 3 leaves both answers open.
-    5. *supported* when it also beats the newest steps under every replacement, is not surely worse than the mean map
-       (by ``limits.margin``), and seeds (where given) agree; *partly* otherwise.
+    5. *supported* when it also beats the newest steps under every replacement (surely, and by ``limits.margin``), is
+       not surely worse than the mean map by as much, and seeds (where given) agree; *partly* otherwise.
     """
     refusal = _refusal(evidence, limits)
     if refusal is not None:
@@ -108,12 +110,13 @@ def _rank(evidence: Evidence, limits: Thresholds) -> tuple[str, tuple[str, ...]]
         reasons.append(f"All windows have nearly the same map (they differ by {evidence.static:.2f}): a lag profile.")
     worse = []
     for how, gains in evidence.deletion.items():
-        if gains["recency"].low <= 0:
+        least = limits.margin * evidence.scores[how]["attention"]
+        if gains["recency"].low <= 0 or gains["recency"].value < least:
             worse.append(
                 f"Removing the newest steps moves it as far ({how}, {_gain(gains['recency'])}): the map says little "
                 f"beyond that."
             )
-        if gains["profile"].high < -limits.margin * evidence.scores[how]["attention"]:
+        if gains["profile"].high < -least:
             worse.append(
                 f"The mean map moves it further ({how}, {_gain(gains['profile'])}): read the lag profile, not single "
                 f"windows."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,8 @@ from tsattn.attention.intervention import changed_weights, changing
 from tsattn.errors import ConfigError
 from tsattn.forecaster import Forecaster
 from tsattn.inspection.attribute import METHODS, attribute
-from tsattn.inspection.probe import Probe
+from tsattn.inspection.interventions import Occluder
+from tsattn.inspection.probe import Probe, repeat
 
 from .oracle import oracle
 
@@ -136,14 +139,28 @@ def test_integrated_gradients_add_up(fitted, model):
     probe = Probe.of(fitted[model])
     _, batch = next(probe.batches())
     flat = found.to_numpy().sum(axis=-1)[:, 0]  # [W, H]
-    from dataclasses import replace
-
-    from tsattn.inspection.interventions import Occluder
-
     runner = Occluder(probe, batch, fixed=True)
     level = batch.past.mean(dim=1, keepdim=True).expand_as(batch.past)
     change = (runner.point - runner.run(replace(batch, past=level)))[..., 0].numpy()
     assert np.abs(flat - change).max() <= 0.01 * np.abs(change).max() + 1e-4
+
+
+@pytest.mark.parametrize("model", ["lucid", "seq2seq", "tft"])
+def test_integrated_gradients_are_those_of_captum(fitted, model):
+    """The same line and points by another library, with the statistics left free: it sees the network as it is."""
+    captum = pytest.importorskip("captum.attr")
+    found = attribute(fitted[model], method="integrated_gradients", statistics="recomputed", steps=16)
+    probe = Probe.of(fitted[model])
+    _, batch = next(probe.batches())
+
+    def point(past: torch.Tensor) -> torch.Tensor:
+        return probe.run(replace(repeat(batch, len(past) // len(batch)), past=past)).point[..., 0]  # [B, H]
+
+    level = batch.past.mean(dim=1, keepdim=True).expand_as(batch.past)
+    method = captum.IntegratedGradients(point)
+    for step in (0, 4):
+        past = method.attribute(batch.past, level, target=step, n_steps=16)
+        np.testing.assert_allclose(found.to_numpy()[:, 0, step], past[..., 0].detach().numpy(), atol=2e-4)
 
 
 def test_contributions_of_lucid_are_occlusion_with_everything_else_held(fitted, table):

@@ -72,6 +72,70 @@ def test_other_models_find_the_planted_step(name, model, level):
     assert score_against_truth(result.attention, made).hit >= level
 
 
+def fitted(name: str, model: str, options: dict[str, Any], training: dict[str, Any], least: float) -> tuple[Any, ...]:
+    """A planted set, a model, and 20 held-out windows of each series; skips below ``least`` of the attainable R2."""
+    made = planted.PLANTED[name]()
+    forecaster = made.fit(model, options=options, training={**training, "verbose": False})
+    result = forecaster.backtest(made.held_out(), windows=20, refit="never", attention=True)
+    table = result.to_frame()
+    skill = 1 - float(((table["actual"] - table["forecast"]) ** 2).mean() / table["actual"].var())
+    if skill < least * made.attainable_r2:
+        pytest.skip(f"not learnt: R2 {skill:.2f} of {made.attainable_r2:.2f}")
+    return made, forecaster, result
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_several_lags_of_a_covariate_and_their_signs():
+    """Raw attention has no sign; integrated gradients have the planted one."""
+    training = {"learning_rate": 2e-3, "epochs": 20}
+    options = {"encoder_layers": 1, "dropout": 0.0}
+    made, forecaster, result = fitted("additive_events", "transformer", options, training, 0.9)
+    raw = score_against_truth(result.attention, made)
+    assert raw.hit >= 0.95
+    assert raw.sign is None
+    dependent = attribute(forecaster, made.held_out(), "integrated_gradients", windows=20, variable="z")
+    found = score_against_truth(dependent, made, source="z")
+    assert found.hit >= 0.95
+    assert found.precision >= 0.85
+    assert found.sign >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("model", "options", "training"),
+    [
+        ("lucid", {"patch": 1, "horizon_patch": 1, "dropout": 0.1}, {"learning_rate": 3e-3, "epochs": 30}),
+        ("transformer", {"encoder_layers": 1, "dropout": 0.0}, {"learning_rate": 2e-3, "epochs": 30}),
+    ],
+)
+def test_a_lag_of_the_calendar_is_found_by_its_stamp(model, options, training):
+    """Rows are missing, so the source stands a varying number of rows back: seven days, always."""
+    made, _, result = fitted("calendar_lag", model, options, training, 0.8)
+    assert score_against_truth(result.attention, made).hit >= 0.95
+    tops = result.attention.top(1, by="horizon")
+    days = (tops["target_time"] - tops["source_time"]) / np.timedelta64(1, "D")
+    known = made.truth.set_index(["unique_id", "target_time"]).index
+    there = [key in known for key in zip(tops["unique_id"], tops["target_time"], strict=True)]
+    assert (days[there] == 7).mean() >= 0.95
+    assert tops["value"].notna().all()  # never a stamp that was deleted
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_itransformer_finds_which_variable_drives_which():
+    training = {"learning_rate": 1e-3, "epochs": 30}
+    made, forecaster, result = fitted("variable_map", "itransformer", {"dropout": 0.0}, training, 0.85)
+    found = result.attention.variables().to_numpy(copy=True)
+    np.fill_diagonal(found, 0.0)
+    assert tuple(found.argmax(axis=1)) == made.settings["sigma"]
+    hidden = attribute(forecaster, made.held_out(), "knockout", windows=20).windows.attention[0].weights  # [W,C,1,H,I]
+    effect = np.abs(hidden[:, :, 0]).mean(axis=(0, 2))  # [C, I]: what each target loses with each variable
+    np.fill_diagonal(effect, 0.0)
+    assert tuple(effect.argmax(axis=1)) == made.settings["sigma"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_transformer_may_read_the_right_step_where_its_map_does_not_point():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import matplotlib.dates as mdates
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
 from matplotlib.ticker import FuncFormatter, MaxNLocator, ScalarFormatter
 
 from tsattn.data.panel import Panel
@@ -16,9 +16,11 @@ from tsattn.errors import DataError
 from tsattn.inference import WindowForecasts
 from tsattn.inspection.maps import past_values
 
+if TYPE_CHECKING:
+    from tsattn.inspection.pictures.colours import Look
+
 # Okabe and Ito's palette, safe for colour-blind readers; viridis has no grey, which stands for "not observed".
 HISTORY, FORECAST, ACTUAL, CHOSEN = "#222222", "#0072B2", "#D55E00", "#CC3377"
-STRIP_COLOURS = "viridis"
 STRIP, HEADROOM = 0.13, 0.15  # shares of the height of an axes: the strip below the data, the legend above
 SMALL = 8.5  # points
 
@@ -85,8 +87,15 @@ def scene_of(
     return scene
 
 
-def draw_row(ax: Axes, scene: Scene, weights: np.ndarray | None, horizon: int | None, legend: bool = True) -> None:
-    """Draw one row: lines, interval, origin, and the strip when there are ``weights [L]``."""
+def draw_row(
+    ax: Axes,
+    scene: Scene,
+    weights: np.ndarray | None,
+    horizon: int | None,
+    look: Look | None = None,
+    legend: bool = True,
+) -> None:
+    """Draw one row: lines, interval, origin, and the strip when there are ``weights [L]`` and how they ``look``."""
     places, back = scene.places(), scene.back
     edges = (places[1:] + places[:-1]) / 2  # [back + H + 1]: every step owns the time around its stamp
     past, ahead = places[1 : back + 1], places[back + 1 : -1]
@@ -114,8 +123,8 @@ def draw_row(ax: Axes, scene: Scene, weights: np.ndarray | None, horizon: int | 
     )
     _time_axis(ax, scene)
     ax.set_xlim(edges[0], edges[-1])
-    if weights is not None:
-        _strip(ax, edges[: back + 1], weights, ~np.isnan(values))
+    if weights is not None and look is not None:
+        _strip(ax, edges[: back + 1], weights, ~np.isnan(values), look)
     if legend:
         _legend(ax)
 
@@ -129,7 +138,7 @@ def _line(ax: Axes, places: np.ndarray, values: np.ndarray, colour: str, label: 
         ax.plot(places[alone], values[alone], "o", color=colour, markersize=4, zorder=3)
 
 
-def _strip(ax: Axes, edges: np.ndarray, weights: np.ndarray, observed: np.ndarray) -> None:
+def _strip(ax: Axes, edges: np.ndarray, weights: np.ndarray, observed: np.ndarray, look: Look) -> None:
     """The attention of each past step under the history, its colour bar, and hatching where nothing was observed.
 
     The strip lies inside ``ax``, below the data: it fits wherever ``ax`` was put and moves with its time axis.
@@ -139,10 +148,8 @@ def _strip(ax: Axes, edges: np.ndarray, weights: np.ndarray, observed: np.ndarra
     strip.set_label("attention strip")
     cells = np.zeros(shown)
     cells[-min(len(weights), shown) :] = weights[-shown:]
-    # Zero is black whatever the window: a flat map must not look like a peaked one.
-    norm = PowerNorm(0.5, vmin=0.0, vmax=float(weights.max()) or 1.0)
-    colours = np.ma.masked_array(cells, ~observed)[None]
-    mesh = strip.pcolormesh(edges, [0.0, 1.0], colours, norm=norm, cmap=STRIP_COLOURS)
+    colours = look.shown(np.ma.masked_array(cells, ~observed)[None])
+    mesh = strip.pcolormesh(edges, [0.0, 1.0], colours, norm=look.norm, cmap=look.colours)
     bounds = np.diff(np.concatenate([[False], ~observed, [False]]).astype(np.int8))
     first, last = edges[np.flatnonzero(bounds == 1)], edges[np.flatnonzero(bounds == -1)]
     if len(first):
@@ -153,12 +160,7 @@ def _strip(ax: Axes, edges: np.ndarray, weights: np.ndarray, observed: np.ndarra
     strip.yaxis.set_visible(False)
     strip.patch.set_visible(False)
     strip.spines[:].set_visible(False)
-    figure = ax.get_figure()
-    assert figure is not None
-    percent = FuncFormatter(lambda share, _: f"{100 * share:.3g} %")
-    bar = figure.colorbar(mesh, ax=ax, pad=0.01, fraction=0.03, aspect=22, ticks=MaxNLocator(5), format=percent)
-    bar.set_label("attention (share per step)", fontsize=SMALL)
-    bar.ax.tick_params(labelsize=SMALL)
+    look.bar(mesh, ax)
 
 
 class _DataTicks(MaxNLocator):

@@ -22,7 +22,6 @@ from tsattn.inspection.support import even_spread, has_map, over_time, overlap, 
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
 _CHUNK = 1 << 24  # weights held at once by the views: 64 MB
 
@@ -408,14 +407,40 @@ class AttentionMap:
 
         return load(Path(path))
 
-    def plot(self, window: int = 0, *, target: int = 0, horizon: int | None = None, ax: Axes | None = None) -> Axes:
-        """History, attention strip and forecast of one window; ``horizon`` (from 1) picks one forecast step.
+    def plot(self, kind: str = "strip", *, interactive: bool = False, **options: Any) -> Any:
+        """A picture of the map. Each has a caption that says where it comes from, and pyplot does not know of it.
 
-        Without ``ax`` the figure is made here: a notebook shows it, a script saves it with ``.figure.savefig``.
+        ============ ========================================================================= =======================
+        kind         what it shows                                                             options
+        ============ ========================================================================= =======================
+        "strip"      history, forecast, and the weight of each past step on the same time axis window, horizon
+        "heatmap"    forecast steps by past steps, over time, age or lag                       window, x, guides
+        "lags"       mean weight by lag, with quartiles over windows and named lags            count
+        "calendar"   mean weight by hour and weekday of what was read, by hour of the forecast rows, cols
+        "heads"      a small map of each layer and head                                        window
+        "variables"  variables by variables, or by step                                        layer
+        "compare"    this map, ``other``, and their difference                                 other, window, x
+        ============ ========================================================================= =======================
+
+        All but "heads" take ``target``, ``layer`` and ``ax`` where they are one panel; colours of shares follow
+        ``scale="sqrt"`` or "log". The functions in ``tsattn.inspection.pictures`` say more.
+
+        Args:
+            kind: One of the above.
+            interactive: With plotly, where hovering shows date, value and weight: "strip" and "heatmap". Needs
+                ``pip install "tsattn[plotly]"``.
+            options: Those of the picture.
+
+        Returns:
+            Axes, or a Figure for several panels: a notebook shows both, a script saves them (``.figure.savefig``). A
+            plotly Figure when ``interactive``.
+
+        Raises:
+            ConfigError: an unknown kind or option, or a picture that this map cannot give; the message says why.
         """
-        from tsattn.inspection.plots import plot_strip
+        from tsattn.inspection.pictures import draw
 
-        return plot_strip(self, window, target=target, horizon=horizon, ax=ax)
+        return draw(self, kind, interactive=interactive, **options)
 
 
 def past_values(panel: Panel, series: np.ndarray, origin: np.ndarray, length: int, target: int) -> np.ndarray:

@@ -7,8 +7,6 @@ are the past steps, on the same time axis, coloured by the attention they got.
 from __future__ import annotations
 
 import contextlib
-import textwrap
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,35 +15,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tsattn.errors import ConfigError, listed
-from tsattn.inspection.drawing import SMALL, Scene, draw_row, scene_of, short
+from tsattn.inspection.drawing import SMALL, Scene, draw_row, scene_of
 from tsattn.inspection.maps import AttentionMap, in_range
+from tsattn.inspection.pictures.canvas import Picture, head, one_panel, provenance, reduced, wrapped
+from tsattn.inspection.pictures.colours import Look, look_of
+from tsattn.inspection.views import row_entropy
 
 if TYPE_CHECKING:
     from tsattn.forecast import Forecast
-
-
-class Picture(Figure):
-    """A figure that a notebook shows even where pyplot was never imported."""
-
-    def _repr_png_(self) -> bytes:
-        out = BytesIO()
-        self.savefig(out, format="png", dpi=110)
-        return out.getvalue()
-
-
-class PictureAxes(Axes):
-    """The axes of a ``Picture``: returned from the last line of a notebook cell, they show it."""
-
-    def _repr_png_(self) -> bytes | None:
-        return self.figure._repr_png_() if isinstance(self.figure, Picture) else None
+    from tsattn.inference import Record
 
 
 def plot_strip(
-    attention_map: AttentionMap,
+    attention: AttentionMap,
     window: int = 0,
     *,
-    target: int = 0,
+    target: int | str = 0,
+    layer: int | str | None = None,
     horizon: int | None = None,
+    scale: str = "sqrt",
     ax: Axes | None = None,
 ) -> Axes:
     """History, attention strip and forecast of one window.
@@ -55,37 +43,32 @@ def plot_strip(
     The dashed line is the origin, the last step the forecast could read.
 
     Args:
-        attention_map: ``Forecast.attention`` or ``Backtest.attention``.
+        attention: ``Forecast.attention``, ``Backtest.attention``, or an attribution.
         window: Position in the map.
-        target: Position of the target column.
-        horizon: Forecast step from 1; None takes the mean over all.
+        target: Position or name of the target column.
+        layer: Position or name; None is the last one from forecast steps to past steps.
+        horizon: Forecast step from 1; None takes the mean over all of the map.
+        scale: Colours by the square root ("sqrt") or the logarithm ("log") of shares.
         ax: Axes to draw in; None makes a figure (``.figure`` of the result) that pyplot does not know of.
 
     Raises:
         IndexError: no such window, target or forecast step; the message names the range.
-        ConfigError: no layer goes from forecast steps to past steps.
+        ConfigError: an unknown ``scale``; no layer goes from forecast steps to past steps.
     """
-    window = attention_map.position(window)
-    target = in_range(target, len(attention_map.panel.schema.roles.target), "target")
+    window = attention.position(window)
+    target = attention.target_position(target)
     if horizon is not None:
-        horizon = in_range(horizon, attention_map.windows.point.shape[1], "horizon", first=1)
-    weights = _weights(attention_map, window, target, horizon)
-    scene = scene_of(
-        attention_map.panel, attention_map.windows, window, target, attention_map.levels, attention_map.length
-    )
-    if ax is None:
-        ax = Picture(figsize=(10, 4.2), layout="constrained").add_subplot(axes_class=PictureAxes)
-    draw_row(ax, scene, weights, horizon)
+        horizon = in_range(horizon, attention.horizon, "horizon", first=1)
+    weights = strip_weights(attention, window, target, layer, horizon)
+    look = look_of(attention, weights, "step", target, scale)
+    scene = scene_of(attention.panel, attention.windows, window, target, attention.levels, attention.length)
+    ax = one_panel(ax, 10, 4.2)
+    draw_row(ax, scene, weights, horizon, look)
     ahead = f"{scene.horizon} steps ahead"
     if horizon is not None:
         when = scene.panel.when(scene.series, scene.origin + horizon - 1)
         ahead = f"step {horizon} of {scene.horizon} ({when})"
-    inches = ax.get_window_extent().width / ax.get_figure().dpi  # type: ignore[union-attr]
-    caption = _wrapped(_caption(attention_map, scene, weights, horizon), inches)
-    lines = caption.count("\n") + 1
-    ax.set_title(f"{scene.title()}, {ahead}", loc="left", fontsize="medium", pad=6 + 10.5 * lines, parse_math=False)
-    ax.annotate(caption, (0, 1), (0, 4), "axes fraction", "offset points", fontsize=SMALL, color="0.35", va="bottom",
-                parse_math=False)  # fmt: skip
+    head(ax, f"{scene.title()}, {ahead}", _caption(attention, scene, weights, look, layer, horizon))
     return ax
 
 
@@ -118,24 +101,35 @@ def plot_forecast(forecast: Forecast, *, series: Any = None, max_series: int = 6
     for position, (window, target) in enumerate(rows):
         ax = figure.add_subplot(len(rows), 1, position + 1)
         scene = scene_of(forecast.panel, forecast.windows, window, target, forecast.levels, history)
-        weights = None if attention is None else _weights(attention, window, target, None)
-        draw_row(ax, scene, weights, None, legend=position == 0)  # the colours mean the same in every row
+        weights = look = None
+        if attention is not None:
+            weights = strip_weights(attention, window, target, None, None)
+            look = look_of(attention, weights, "step", target)
+        draw_row(ax, scene, weights, None, look, legend=position == 0)  # the colours mean the same in every row
         hidden = 0.0 if weights is None else float(weights[: max(len(weights) - scene.back, 0)].sum())
         note = f", {100 * hidden:.0f} % of the attention lies further back" if hidden >= 0.005 else ""
         ax.set_title(scene.title() + note, loc="left", fontsize="medium", parse_math=False)
     _headline(figure, forecast, len(which))
-    if attention is not None:
-        caption = _wrapped(_caption(attention, scene, None, None), 9.6)
+    if attention is not None and look is not None:
+        caption = wrapped(_caption(attention, scene, None, look, None, None), 9.6)
         figure.supxlabel(caption, x=0.01, ha="left", fontsize=SMALL, color="0.35", parse_math=False)
     return figure
 
 
-def _weights(attention: AttentionMap, window: int, target: int, horizon: int | None) -> np.ndarray:
-    """Share of each past step ``[L]``: mean over heads and over forecast steps, or of one forecast step (from 1)."""
-    layer = attention.mapped[-1] if attention.mapped else -1  # -1 raises with the reason
-    weights = attention.step_weights(window, target, layer)
-    weights = weights if horizon is None else weights[:, horizon - 1 : horizon]
-    return weights.mean(axis=(0, 1))
+def strip_weights(
+    attention: AttentionMap, window: int, target: int, layer: int | str | None, horizon: int | None
+) -> np.ndarray:
+    """Weight of each past step ``[L]``: mean over heads and the map's forecast steps, or of one step (from 1)."""
+    chosen = attention.sel(window=window, horizon=horizon)
+    return chosen.step_weights(0, target, layer).mean(axis=(0, 1))
+
+
+def strip_reduction(attention: AttentionMap, record: Record, horizon: int | None) -> str:
+    """What a strip is the mean of, in words."""
+    heads = (record.weights.shape[2], "head")
+    if horizon is None:
+        return reduced(heads, (len(attention.steps), "forecast step"))
+    return f"{reduced(heads)} at forecast step {horizon}"
 
 
 def _attention_of(forecast: Forecast) -> AttentionMap | None:
@@ -165,24 +159,29 @@ def _find(forecast: Forecast, series: Any) -> int:
     return texts.index(str(series))
 
 
-def _caption(attention: AttentionMap, scene: Scene, weights: np.ndarray | None, horizon: int | None) -> list[str]:
+def _caption(
+    attention: AttentionMap,
+    scene: Scene,
+    weights: np.ndarray | None,
+    look: Look,
+    layer: int | str | None,
+    horizon: int | None,
+) -> list[str]:
     """Where the strip comes from, and how to read it; the first two say what must be said.
 
     ``weights [L]`` of a single row; None for what is true of every row.
     """
-    record = attention.windows.attention[attention.mapped[-1]]
-    heads = record.weights.shape[2]
-    over = "1 head" if heads == 1 else f"mean of {heads} heads"
-    steps = f"and {scene.horizon} forecast steps" if horizon is None else f"at forecast step {horizon}"
-    model = "" if attention.model is None else f"{short(attention.model)}, "
-    parts = [f"{model}layer '{record.layer}': {over} {steps}", "attention shows what was read, not why"]
-    if weights is not None and record.key.ahead:  # the strip alone does not add up to 1
+    record = attention.record(layer)
+    parts = provenance(attention, record.layer, strip_reduction(attention, record, horizon))
+    shares = attention.unit == "share"
+    if weights is not None and record.key.ahead and shares:  # the strip alone does not add up to 1
         parts.append(f"{100 * (1 - weights.sum()):.0f} % was read from forecast steps")
     observed = attention.observed(scene.window, scene.target)
     if weights is None or not observed[-scene.back :].all():
         parts.append("hatched: not observed")
-    parts.append("square-root colours")
-    if weights is not None and observed.any():
+    parts.append(look.scale)
+    if weights is not None and observed.any() and shares:
+        parts.append(f"effectively {np.exp(row_entropy(np.abs(weights))):.3g} of {observed.sum()} steps")
         parts.append(f"an even spread is {100 / observed.sum():.3g} % per step")
     return parts
 
@@ -196,13 +195,3 @@ def _headline(figure: Figure, forecast: Forecast, shown: int) -> None:
     if forecast.skipped:
         text += f", {len(forecast.skipped)} skipped for want of data"
     figure.suptitle(text, x=0.01, ha="left", fontsize="large", parse_math=False)
-
-
-def _wrapped(parts: list[str], inches: float) -> str:
-    """Captions in at most two lines of a width, the last ones left out where they do not fit."""
-    width = max(int(inches * 72 / (0.53 * SMALL)), 30)
-    for count in range(len(parts), 1, -1):
-        lines = textwrap.wrap("; ".join(parts[:count]), width, break_on_hyphens=False)
-        if len(lines) <= 2:
-            break
-    return "\n".join(lines)

@@ -11,6 +11,7 @@ from tsattn.inspection.verdict import Evidence, Thresholds, percent
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,15 @@ class TrustReport:
         )
 
     __repr__ = __str__
+
+    def plot(self, *, replace: str | None = None, ax: Axes | None = None) -> Any:
+        """The deletion curves, one panel per replacement, the verdict above them.
+
+        ``replace`` picks one replacement, ``ax`` are axes for one panel. Returns Axes, or a Figure of several panels.
+        """
+        from tsattn.inspection.pictures.trust import plot_trust
+
+        return plot_trust(self, replace=replace, ax=ax)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

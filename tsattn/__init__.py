@@ -24,6 +24,7 @@ _HOME = {
     "TrainConfig": "tsattn.training.config",
     "TsattnError": "tsattn.errors",
     "TsattnWarning": "tsattn.errors",
+    "TuneResult": "tsattn.tuning.result",
     "attention": "tsattn",
     "attribute": "tsattn.inspection.attribute",
     "build": "tsattn.models",
@@ -32,6 +33,7 @@ _HOME = {
     "from_wide": "tsattn.data.table",
     "list_datasets": "tsattn.data.catalog",
     "load_dataset": "tsattn.data.catalog",
+    "tune": "tsattn.tuning.run",
 }
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "TrainConfig",
     "TsattnError",
     "TsattnWarning",
+    "TuneResult",
     "__version__",
     "attention",
     "attribute",
@@ -57,6 +60,7 @@ __all__ = [
     "from_wide",
     "list_datasets",
     "load_dataset",
+    "tune",
 ]
 
 if TYPE_CHECKING:
@@ -77,6 +81,8 @@ if TYPE_CHECKING:
     from tsattn.models.base import InputSpec, Network, Output
     from tsattn.training.config import TrainConfig
     from tsattn.training.module import ForecastModule
+    from tsattn.tuning.result import TuneResult
+    from tsattn.tuning.run import tune
 
 
 def __getattr__(name: str) -> Any:

@@ -28,6 +28,8 @@ from tsattn.training.config import TrainConfig
 from tsattn.training.run import seeded, train
 
 if TYPE_CHECKING:
+    from pytorch_lightning import Callback
+
     from tsattn.evaluation.backtest import Backtest
 
 DEFAULT_LEVELS = (0.1, 0.5, 0.9)
@@ -199,8 +201,8 @@ class Forecaster(BaseEstimator):
 
     # ------------------------------------------------------------------ inside
 
-    def _fit_panel(self, panel: Panel, split: Split) -> Forecaster:
-        """Train on a panel that is cut already."""
+    def _fit_panel(self, panel: Panel, split: Split, callbacks: Sequence[Callback] = ()) -> Forecaster:
+        """Train on a panel that is cut already; ``callbacks`` are given to the Trainer."""
         config, levels = self._config(), self._levels()
         data = ForecastDataModule.from_panel(
             panel,
@@ -213,7 +215,7 @@ class Forecaster(BaseEstimator):
         )
         with seeded(self.seed):
             network = build(self.model, data.spec, **(self.options or {}))
-        summary = train(network, data, config, self.seed)
+        summary = train(network, data, config, self.seed, callbacks)
         # Only now, and all together: a fit that failed leaves the forecaster as it was.
         self.network_, self.summary_ = network, summary
         self.parameters_ = self._plain_parameters()

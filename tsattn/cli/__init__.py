@@ -25,6 +25,7 @@ COMMANDS = {
     "predict": Command("tsattn.cli.commands", "predict", "forecast with a saved model"),
     "attention": Command("tsattn.cli.commands", "attention", "write a page on what the forecasts read"),
     "backtest": Command("tsattn.cli.commands", "backtest", "score a model on rolling origins, beside the baselines"),
+    "tune": Command("tsattn.cli.tune", "tune", "search for good settings, with Optuna"),
     "benchmark": Command("tsattn.evaluation.benchmark", "benchmark", "score a model under a published protocol"),
     "datasets": Command("tsattn.cli.commands", "datasets", "list the data sets known by name"),
 }

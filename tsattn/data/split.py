@@ -103,6 +103,65 @@ def chronological(panel: Panel, context: int, horizon: int, val_size: int | floa
     return Split(train, validation, end)
 
 
+@dataclass(frozen=True, eq=False)
+class RollingFolds:
+    """Validation parts that follow one another; fold ``k`` trains on everything before its own.
+
+    ``ends [F + 1, S]``: fold ``k`` is validated on the steps ``ends[k, s]`` to ``ends[k + 1, s] - 1``. The windows that
+    are scored do not depend on the context, so different contexts compete on the same forecasts.
+    """
+
+    ends: np.ndarray  # [F + 1, S]
+    horizon: int
+
+    def __len__(self) -> int:
+        """Number of folds ``F``."""
+        return len(self.ends) - 1
+
+    def split(self, fold: int, context: int) -> Split:
+        """The parts of one fold, for a model that reads ``context`` steps."""
+        end, stop = self.ends[fold], self.ends[fold + 1]
+        return Split(training_origins(end, context, self.horizon), scored_origins(end, stop, self.horizon), end)
+
+
+def rolling_folds(panel: Panel, horizon: int, folds: int, val_size: int | float | None = None) -> RollingFolds:
+    """``folds`` validation parts of ``val_size`` steps each at the end of every series, oldest first.
+
+    ``val_size`` as in ``chronological``, without 0; None takes a tenth of each series and at least one horizon, and
+    leaves a series that is too short for all parts to training. Raises ConfigError for a number of folds below 1, and
+    DataError when a fold has nothing to train on or nothing to score.
+    """
+    if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or folds < 1:
+        raise ConfigError(f"folds must be a whole number of at least 1, found {folds!r}.")
+    lengths = _observed_lengths(panel)
+    size = _validation_steps(lengths, horizon, val_size)
+    if val_size is None:
+        size = np.where(lengths - folds * size >= 2 * horizon + 1, size, 0)
+    ends = np.maximum(lengths - np.arange(folds, -1, -1)[:, None] * size, 0)
+    made = RollingFolds(ends, horizon)
+    for fold in range(folds):
+        split = made.split(fold, context=1)
+        if not len(split.train) or not len(split.validation):
+            kind = "training" if not len(split.train) else "validation"
+            longest = int(lengths.max()) if len(lengths) else 0
+            raise DataError(
+                f"Fold {fold + 1} of {folds} has 0 {kind} windows: the longest of {len(panel)} series has {longest} "
+                f"steps, horizon {horizon} is forecast, and each fold validates on {int(size.max())} steps. Use fewer "
+                f"folds, another val_size or a shorter horizon."
+            )
+    return made
+
+
+def without_test(panel: Panel, horizon: int, test_size: int | float | None) -> Panel:
+    """The panel before its test part: the last ``test_size`` steps of each series are cut off.
+
+    A number of steps, a fraction, 0 for no test part, or None for a tenth of each series and at least one horizon.
+    """
+    lengths = _observed_lengths(panel)
+    stop = np.maximum(lengths - _validation_steps(lengths, horizon, test_size, "test_size"), 0)
+    return panel.span(np.zeros(len(panel), dtype=np.int64), stop)
+
+
 def _observed_lengths(panel: Panel) -> np.ndarray:
     """Steps of each series up to its last observed target, ``[S]``; 0 without any."""
     lengths = panel.lengths
@@ -115,13 +174,15 @@ def _observed_lengths(panel: Panel) -> np.ndarray:
     return last
 
 
-def _validation_steps(lengths: np.ndarray, horizon: int, val_size: int | float | None) -> np.ndarray:
+def _validation_steps(
+    lengths: np.ndarray, horizon: int, val_size: int | float | None, name: str = "val_size"
+) -> np.ndarray:
     if val_size is None:
         return np.maximum(np.round(0.1 * lengths).astype(np.int64), horizon)
     number = isinstance(val_size, (int, float, np.integer, np.floating)) and not isinstance(val_size, bool)
     fraction = number and not isinstance(val_size, (int, np.integer))
     if not number or not val_size >= 0 or (fraction and val_size >= 1):
-        raise ConfigError(f"val_size must be a number of steps, a fraction below 1, 0 or None; found {val_size!r}.")
+        raise ConfigError(f"{name} must be a number of steps, a fraction below 1, 0 or None; found {val_size!r}.")
     if fraction:
         return np.round(float(val_size) * lengths).astype(np.int64)
     return np.full(len(lengths), int(val_size), dtype=np.int64)

@@ -110,13 +110,17 @@ class ForecastModule(OnePackage, pl.LightningModule):
         """Start the sums anew."""
         self._sums = torch.zeros(3, dtype=torch.float64, device="cpu")
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Add loss, absolute error and number of observed steps, so that every step counts once."""
+    def validation_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
+        """Add loss, absolute error and number of observed steps, so that every step counts once.
+
+        Returns what ``predict_step`` does, for callbacks with scores of their own.
+        """
         output = self.network(batch.without_future())
         loss, count = heads.loss_sums(output, batch, self.loss, self.network.spec.quantiles)
         error = torch.where(batch.scored, output.point - batch.future, 0.0).abs()
         assert self._sums is not None  # Lightning calls on_validation_epoch_start first
         self._sums += torch.stack([loss.sum(), error.sum(), count.sum()]).to("cpu", torch.float64)
+        return _keyed(output, batch)
 
     def on_validation_epoch_end(self) -> None:
         """Log the means over all observed steps of the validation part, of all processes."""
@@ -132,9 +136,7 @@ class ForecastModule(OnePackage, pl.LightningModule):
 
     def predict_step(self, batch: Batch, batch_idx: int) -> dict[str, Tensor]:
         """``series [B]``, ``origin [B]``, ``point [B, H, C]`` (and ``quantiles``): every window carries its own key."""
-        output = self(batch)
-        keyed = {"series": batch.series, "origin": batch.origin, "point": output.point}
-        return keyed if output.quantiles is None else {**keyed, "quantiles": output.quantiles}
+        return _keyed(self(batch), batch)
 
     def configure_optimizers(self) -> Any:
         """AdamW, with the one-cycle schedule stepped per batch, or the decaying one per epoch, when asked for."""
@@ -190,3 +192,8 @@ class ForecastModule(OnePackage, pl.LightningModule):
             f"The loss is not finite in epoch {self.current_epoch + 1}, step {self.global_step + 1}; it comes from "
             f"{where}. Lower learning_rate (now {self.learning_rate:g}), or look for extreme values there."
         )
+
+
+def _keyed(output: Output, batch: Batch) -> dict[str, Tensor]:
+    keyed = {"series": batch.series, "origin": batch.origin, "point": output.point}
+    return keyed if output.quantiles is None else {**keyed, "quantiles": output.quantiles}

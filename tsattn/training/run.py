@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,11 +73,17 @@ class BestWeights(pl.Callback):
             module.load_state_dict(self._weights)
 
 
-def train(network: Network, data: ForecastDataModule, config: TrainConfig, seed: int) -> TrainSummary:
+def train(
+    network: Network,
+    data: ForecastDataModule,
+    config: TrainConfig,
+    seed: int,
+    callbacks: Sequence[pl.Callback] = (),
+) -> TrainSummary:
     """Train ``network`` in place and leave its best weights in it. Same seed, same result.
 
-    Ctrl-C stops cleanly, with the best weights so far; the summary says so. Raises TrainingError when the loss is not
-    finite.
+    ``callbacks`` are given to the Trainer after our own. Ctrl-C stops cleanly, with the best weights so far; the
+    summary says so. Raises TrainingError when the loss is not finite.
     """
     windows, validation = len(data.split.train), len(data.split.validation)
     batches = -(-windows // data.batch_size)
@@ -104,7 +110,7 @@ def train(network: Network, data: ForecastDataModule, config: TrainConfig, seed:
     best = BestWeights()
     started = time.monotonic()
     with quiet_lightning(), seeded(seed):
-        trainer = make_trainer(config, epochs, every, [best, *_early_stopping(config, validation)])
+        trainer = make_trainer(config, epochs, every, [best, *_early_stopping(config, validation), *callbacks])
         interrupted = _fit(trainer, module, data)
     best.restore(module)
     network.to("cpu").eval()

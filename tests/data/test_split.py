@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from tsattn.data.build import build_panel
 from tsattn.data.schema import Roles
-from tsattn.data.split import Origins, chronological, last_origins, scored_origins, training_origins
+from tsattn.data.split import (
+    Origins,
+    chronological,
+    last_origins,
+    rolling_folds,
+    scored_origins,
+    training_origins,
+)
 from tsattn.errors import ConfigError, DataError
 
 
@@ -141,3 +148,37 @@ def test_too_short(lengths, val_size, message):
 def test_rolling_origins():
     assert last_origins(panel(20, 6), 3, 3, 2).tolist() == [[13, -1], [15, 1], [17, 3]]
     assert keys(scored_origins(np.array([0, 4]), np.array([6, 5]), 2)) == [(0, 1), (0, 2), (0, 3), (0, 4)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(50, 120), min_size=1, max_size=4),
+    st.integers(1, 4),
+    st.integers(1, 6),
+    st.sampled_from([None, 6, 0.2]),
+    st.integers(1, 20),
+)
+def test_rolling_folds_follow_one_another(lengths, folds, horizon, val_size, context):
+    made = rolling_folds(panel(*lengths), horizon, folds, val_size)
+    scored = [[] for _ in lengths]
+    for fold in range(folds):
+        split = made.split(fold, context)
+        for series, origin in keys(split.train):
+            assert origin + horizon <= split.train_end[series]
+        for series, origin in keys(split.validation):
+            assert origin >= split.train_end[series]  # nothing scored was trained on
+            scored[series].append((fold, origin + horizon))
+        # other contexts are scored on the same windows
+        assert keys(made.split(fold, context + 7).validation) == keys(split.validation)
+    for length, ends in zip(lengths, scored, strict=True):
+        assert ends == sorted(ends)
+        assert not ends or ends[-1][1] == length  # the last fold ends with the series
+
+
+def test_rolling_folds_refuse_what_cannot_be():
+    with pytest.raises(ConfigError, match="folds must be a whole number of at least 1, found 0"):
+        rolling_folds(panel(50), 3, 0)
+    with pytest.raises(DataError, match="Fold 1 of 3 has 0 validation windows"):
+        rolling_folds(panel(12), 4, 3)
+    with pytest.raises(DataError, match="Fold 1 of 4 has 0 training windows"):
+        rolling_folds(panel(40), 3, 4, 10)

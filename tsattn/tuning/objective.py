@@ -26,7 +26,7 @@ from tsattn.training.config import TrainConfig
 from tsattn.training.run import TrainSummary
 from tsattn.tuning.pruning import Watcher
 from tsattn.tuning.scoring import BASELINES, Scorer, check_metric, score_baseline, score_network
-from tsattn.tuning.space import Space, apply
+from tsattn.tuning.space import NOT_TUNED, Space, apply
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -68,9 +68,7 @@ class Plan:
         for array in arrays:
             checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
         plan = {**asdict(self), "objectives": list(self.objectives), "data": checksum}
-        # Where and how loudly training runs changes no result.
-        hardware = ("verbose", "logger", "accelerator", "devices", "strategy", "num_nodes")
-        training = {k: v for k, v in (self.forecaster.get("training") or {}).items() if k not in hardware}
+        training = {k: v for k, v in (self.forecaster.get("training") or {}).items() if k not in NOT_TUNED}
         plan["forecaster"] = {**self.forecaster, "training": training}
         return json.loads(json.dumps(plan))
 
@@ -111,7 +109,7 @@ class Objective:
                 data = ForecastDataModule.from_panel(
                     self.panel, split, horizon=self.base.horizon, context=context, quantiles=self.levels
                 )
-                scores.append(score_baseline(name, data, self._scorer(fold)))
+                scores.append(score_baseline(name, data, self.scorer(fold)))
             self.baselines[name] = scores
         return self.baselines
 
@@ -155,7 +153,7 @@ class Objective:
         forecaster._fit_panel(self.panel, self.folds.split(fold, forecaster.context), callbacks)
 
     def _run(self, forecaster: Forecaster, fold: int, course: Course) -> TrainSummary:
-        scorer = self._scorer(fold)
+        scorer = self.scorer(fold)
         watcher = Watcher(scorer, course.decide if len(self.plan.objectives) == 1 else None)
         course.begin(fold)
         self.train(forecaster, fold, [watcher])
@@ -172,7 +170,8 @@ class Objective:
         course.end(score, watcher.epochs, summary.best_epoch, pruned=watcher.pruned)
         return summary
 
-    def _scorer(self, fold: int) -> Scorer:
+    def scorer(self, fold: int) -> Scorer:
+        """Fresh sums for the validation part of ``fold``."""
         return Scorer(self.plan.metric, self.panel, self.folds.ends[fold], self.levels)
 
     def _note(self, trial: Trial, **attributes: Any) -> None:

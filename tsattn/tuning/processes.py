@@ -106,14 +106,14 @@ def _worker(job: Job, share: str | None, workers: int) -> None:
     import torch
 
     from tsattn.tuning.study import open_study, quiet_optuna
-    from tsattn.tuning.worker import work
+    from tsattn.tuning.worker import work_job
 
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
     try:
         with quiet_optuna():
             objective = job.objective()
             objective.device = share
-            work(open_study(job, objective, create=False), objective, job.total, deadline=job.deadline())
+            work_job(job, open_study(job, objective, create=False), objective)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
 

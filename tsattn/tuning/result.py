@@ -102,7 +102,7 @@ class TuneResult:
             row |= trial.params
             row["reason"] = trial.user_attrs.get(REASON)
             rows.append(row)
-        frame = pd.DataFrame(rows)
+        frame = pd.DataFrame(rows, columns=None if rows else ["number", "state", *names, "reason"])
         return frame[[c for c in frame if c != "reason"] + ["reason"]]
 
     def pareto_frame(self) -> pd.DataFrame:
@@ -164,8 +164,8 @@ class TuneResult:
 
     def why_no_winner(self) -> str:
         """What became of the trials of a study without a complete one, and the first reason given."""
-        frame = self.trials_frame() if self.study.get_trials(deepcopy=False) else None
-        if frame is None:
+        frame = self.trials_frame()
+        if frame["state"].isin(["waiting", "running"]).all():
             return f"Study {self.study.study_name!r} has no trial yet: give it more time."
         counts = ", ".join(f"{number} {state}" for state, number in frame["state"].value_counts().items())
         reasons = frame["reason"].dropna()

@@ -164,9 +164,9 @@ def _work(
 
         run_workers(job, ledger, workers, devices, progress)
         return
-    from tsattn.tuning.worker import work
+    from tsattn.tuning.worker import work_job
 
-    work(ledger, objective, job.total, deadline=job.deadline(), after=progress)
+    work_job(job, ledger, objective, progress)
 
 
 def as_forecaster(given: Forecaster | Mapping[str, Any] | str | Path) -> Forecaster:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tsattn.forecaster import Forecaster
 
 _NUMERIC_KEYS = ("low", "high", "step", "log")
-_NOT_TUNED = ("verbose", "logger")  # they change what is shown, not what is learnt
+# They say where training runs and what it shows, not what is learnt.
+NOT_TUNED = ("verbose", "logger", "accelerator", "devices", "strategy", "num_nodes")
 _DEFAULTS = {f.name: f.default for f in fields(TrainConfig)}
 
 
@@ -165,7 +166,7 @@ def _dimension(key: str, value: Any, models: tuple[str, ...], forecaster: Foreca
 def _default(key: str, field: str, model: str, forecaster: Forecaster) -> Any:
     """The default of a field for one model. Raises ConfigError when there is no such field."""
     options = options_of(forecaster.model if model == forecaster._model_name() else model)
-    training = [name for name in _DEFAULTS if name not in _NOT_TUNED]
+    training = [name for name in _DEFAULTS if name not in NOT_TUNED]
     kind, _, name = field.partition(".")
     if field in ("model", "context"):
         return None

@@ -71,6 +71,8 @@ def _database(url: str) -> BaseStorage:
             raise StorageError(f"{_hidden(url)} is no database URL that SQLAlchemy can read: {error}") from None
         except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError, RuntimeError) as error:
             last = error
+            if not any(words in str(error).lower() for words in ("already exists", "duplicate", "locked")):
+                break
             time.sleep(0.5 * (attempt + 1))
     cause = str(getattr(last, "orig", last)).strip().splitlines()[0]
     raise StorageError(f"Cannot open the storage {_hidden(url)}: {cause}.") from None

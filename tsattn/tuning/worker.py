@@ -14,6 +14,8 @@ from tsattn.tuning.objective import Objective
 if TYPE_CHECKING:
     from optuna import Trial
 
+    from tsattn.tuning.study import Job
+
 POLL_SECONDS = 1.0
 _FAILURES = (TsattnError, RuntimeError, ValueError, ArithmeticError, MemoryError)  # of a trial, not of ours
 
@@ -40,6 +42,19 @@ def work(
             return
         else:
             time.sleep(POLL_SECONDS)  # another worker holds the last trials; if it dies, one of them is ours
+
+
+def work_job(job: Job, ledger: Ledger, objective: Objective, after: Callable[[], None] = lambda: None) -> None:
+    """``work`` with as many ranks as the training of the job asks for."""
+    from tsattn.tuning.ranks import RankGroup, ranks_of
+
+    size = ranks_of(job.base._config())
+    if size == 1:
+        work(ledger, objective, job.total, deadline=job.deadline(), after=after)
+        return
+    with RankGroup(job, objective, size) as group:
+        objective.train = group.train
+        work(ledger, objective, job.total, deadline=job.deadline(), after=after)
 
 
 def run_trial(ledger: Ledger, objective: Objective, trial: Trial) -> None:

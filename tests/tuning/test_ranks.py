@@ -1,0 +1,58 @@
+"""One trial on two processes (gloo, CPU): the same parameters, the same epochs, one voice."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+from tests.tuning.small import forecaster, states, tune
+
+SPACE = {"training.learning_rate": {"choices": [1e-9, 3e-2, 1e30]}}
+TWO = {"epochs": 6, "devices": 2, "strategy": "ddp"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+def test_two_ranks_prune_fail_and_finish_as_one_process_does(tmp_path):
+    settings = {"sampler": "random", "trials": 8, "pruner_options": {"n_startup_trials": 1}}
+    one = tune(tmp_path / "one", SPACE, base=forecaster(training={"epochs": 6}), **settings)
+    before = dict(os.environ)
+    two = tune(tmp_path / "two", SPACE, base=forecaster(training=TWO), **settings)
+    assert states(two) == states(one)
+    assert set(states(two)) == {"COMPLETE", "PRUNED", "FAIL"}
+    assert [t.params for t in two.study.trials] == [t.params for t in one.study.trials]
+    for mine, theirs in zip(two.study.trials, one.study.trials, strict=True):
+        assert mine.intermediate_values.keys() == theirs.intermediate_values.keys()
+        assert mine.user_attrs["epochs"] == theirs.user_attrs["epochs"]
+        if mine.value is not None:  # each process averages over its share of a batch, and shares have other holes
+            assert mine.value == pytest.approx(theirs.value, rel=0.02)
+        else:
+            assert "The loss is not finite" in mine.user_attrs["reason"]
+    assert dict(os.environ) == before
+    assert not torch.distributed.is_initialized()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+def test_a_rank_that_is_killed_fails_the_trial_and_the_next_one_runs(tmp_path, monkeypatch):
+    from tsattn.tuning.ranks import RankGroup
+
+    real = RankGroup.train
+    calls = []
+
+    def killing(self, *given):
+        if not self._helpers:
+            self._start()
+        calls.append(1)
+        if len(calls) == 1:
+            self._helpers[0][0].kill()
+            self._helpers[0][0].join()
+        real(self, *given)
+
+    monkeypatch.setattr(RankGroup, "train", killing)
+    result = tune(tmp_path, trials=2, base=forecaster(training={**TWO, "epochs": 1}))
+    assert states(result) == ["FAIL", "COMPLETE"]

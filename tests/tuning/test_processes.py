@@ -20,7 +20,7 @@ from tests.conftest import make_waves
 from tests.tuning.small import TRAINING
 from tsattn.errors import ConfigError
 from tsattn.tuning.processes import _VISIBLE, _environment, share_devices
-from tsattn.tuning.storage import open_storage
+from tsattn.tuning.storage import StorageError, open_storage
 
 ROOT = Path(__file__).parents[2]
 COUNTED = (TrialState.COMPLETE, TrialState.PRUNED)
@@ -58,21 +58,38 @@ def command(tmp_path):
     }  # fmt: skip
     (tmp_path / "search.yaml").write_text(yaml.safe_dump(config))
 
+    started = []
+
     def start(storage, *flags):
         arguments = [sys.executable, "-m", "tsattn", "tune", "--config", "search.yaml", "--storage", storage, *flags]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             arguments, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        if process.poll() is None:
+            kill(process)
 
 
 def load(storage, folder):
     """The study, read by Optuna alone."""
     where = storage.replace("sqlite:///", f"sqlite:///{folder}/") if "://" in storage else str(folder / storage)
     return optuna.load_study(study_name="tsattn", storage=open_storage(where))
+
+
+def trials(storage, folder, *states):
+    """The trials in these states; none before there is a study."""
+    if not any((folder / name).exists() for name in ("s.journal", "s.db")):
+        return []
+    try:
+        return load(storage, folder).get_trials(states=states)
+    except (KeyError, StorageError):
+        return []
 
 
 def kill(process):
@@ -91,12 +108,12 @@ def end(process, status=0):
 
 def check(study, total):
     """Exactly ``total`` trials count, none is left open, and everything failed has a replacement."""
-    trials = study.get_trials()
-    states = [t.state for t in trials]
+    found = study.get_trials()
+    states = [t.state for t in found]
     assert sum(state in COUNTED for state in states) == total
     assert set(states) <= {*COUNTED, TrialState.FAIL}
-    replaced = {number for t in trials for number in t.system_attrs.get("retry_history", [])}
-    assert {t.number for t in trials if t.state == TrialState.FAIL} == replaced
+    replaced = {number for t in found for number in t.system_attrs.get("retry_history", [])}
+    assert {t.number for t in found if t.state == TrialState.FAIL} == replaced
 
 
 @pytest.mark.slow
@@ -109,11 +126,9 @@ def test_killed_at_ten_random_moments(storage, command, tmp_path):
         process = command(storage, "--trials", "60")
         time.sleep(moments.uniform(4.0, 9.0))
         kill(process)
-        if (tmp_path / "s.journal").exists() or (tmp_path / "s.db").exists():
-            trials = load(storage, tmp_path).get_trials(states=COUNTED)
-            now = {t.number: t.value for t in trials}
-            assert finished.items() <= now.items()  # nothing finished was lost or changed
-            finished = now
+        now = {t.number: t.value for t in trials(storage, tmp_path, *COUNTED)}
+        assert finished.items() <= now.items()  # nothing finished was lost or changed
+        finished = now
     assert finished
     end(command(storage, "--trials", "60"))
     study = load(storage, tmp_path)
@@ -128,12 +143,11 @@ def test_one_of_two_workers_is_killed_and_the_other_takes_over(command, tmp_path
     victim = None
     for _ in range(400):
         time.sleep(0.1)
-        if (tmp_path / "s.journal").exists():
-            running = load("s.journal", tmp_path).get_trials(states=(TrialState.RUNNING,))
-            owners = [t.system_attrs["tsattn:worker"]["pid"] for t in running if "tsattn:worker" in t.system_attrs]
-            if owners:
-                victim = owners[0]
-                break
+        running = trials("s.journal", tmp_path, TrialState.RUNNING)
+        owners = [t.system_attrs["tsattn:worker"]["pid"] for t in running if "tsattn:worker" in t.system_attrs]
+        if owners:
+            victim = owners[0]
+            break
     os.kill(victim, signal.SIGKILL)
     end(process)
     study = load("s.journal", tmp_path)
@@ -163,7 +177,7 @@ def test_ctrl_c_exits_130_and_writes_the_best_so_far(workers, command, tmp_path)
     process = command("s.journal", "--trials", "500", "--workers", workers)
     for _ in range(600):
         time.sleep(0.1)
-        if (tmp_path / "s.journal").exists() and len(load("s.journal", tmp_path).get_trials(states=COUNTED)) >= 3:
+        if len(trials("s.journal", tmp_path, *COUNTED)) >= 3:
             break
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
     end(process, 130)
@@ -214,5 +228,7 @@ def test_four_workers_on_postgresql(postgresql, command):
     time.sleep(9)
     kill(processes[0])
     end(processes[1])
-    study = optuna.load_study(study_name="tsattn", storage=open_storage(postgresql))
-    check(study, 24)
+    opened = open_storage(postgresql)
+    check(optuna.load_study(study_name="tsattn", storage=opened), 24)
+    opened.remove_session()
+    opened.engine.dispose()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from tests.tuning.small import forecaster, states, tune
+from tsattn.tuning.ranks import RankGroup
 
 SPACE = {"training.learning_rate": {"choices": [1e-9, 3e-2, 1e30]}}
 TWO = {"epochs": 6, "devices": 2, "strategy": "ddp"}
@@ -35,24 +37,29 @@ def test_two_ranks_prune_fail_and_finish_as_one_process_does(tmp_path):
     assert not torch.distributed.is_initialized()
 
 
+class Killer(pl.Callback):
+    """Kills the other rank in the middle of a training."""
+
+    def __init__(self, group):
+        self.group = group
+
+    def on_train_epoch_end(self, trainer, module):
+        self.group._helpers[0][0].kill()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
 def test_a_rank_that_is_killed_fails_the_trial_and_the_next_one_runs(tmp_path, monkeypatch):
-    from tsattn.tuning.ranks import RankGroup
-
     real = RankGroup.train
     calls = []
 
-    def killing(self, *given):
-        if not self._helpers:
-            self._start()
+    def killing(self, forecaster, fold, callbacks):
         calls.append(1)
-        if len(calls) == 1:
-            self._helpers[0][0].kill()
-            self._helpers[0][0].join()
-        real(self, *given)
+        extra = [Killer(self)] if len(calls) == 1 else []
+        real(self, forecaster, fold, [*callbacks, *extra])
 
     monkeypatch.setattr(RankGroup, "train", killing)
-    result = tune(tmp_path, trials=2, base=forecaster(training={**TWO, "epochs": 1}))
+    result = tune(tmp_path, trials=2, base=forecaster(training={**TWO, "epochs": 3}))
     assert states(result) == ["FAIL", "COMPLETE"]
+    assert "A process of the training stopped" in result.study.trials[0].user_attrs["reason"]

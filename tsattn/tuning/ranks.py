@@ -69,16 +69,18 @@ class RankGroup:
         Raises what rank zero raised, or TrainingError with what stopped a helper; the next training starts new helpers.
         """
         forecaster._check()  # refused here, before anybody waits for anybody
-        if not self._helpers:
-            self._start()
+        if not all(process.is_alive() for process, _ in self._helpers):
+            self.close()
         try:
+            if not self._helpers:
+                self._start()
             for _, pipe in self._helpers:
                 pipe.send((forecaster.get_params(deep=False), fold))
             with _environment({**self._place, "LOCAL_RANK": "0"}):
                 self.objective.train_here(forecaster, fold, callbacks)
             self._wait()
         except BaseException as error:
-            words = self._last_words()
+            words = "" if isinstance(error, TrainingError) else self._last_words()
             self.close()
             if words and not isinstance(error, (KeyboardInterrupt, ConfigError)):
                 raise TrainingError(f"A process of the training stopped: {words}") from error
@@ -104,22 +106,27 @@ class RankGroup:
             process.start()
             theirs.close()
             self._helpers.append((process, ours))
+        self._wait()  # until all are there: one that cannot start must not leave the others waiting in the group
 
     def _wait(self) -> None:
-        """Until every helper has ended the training."""
+        """Until every helper says that it is ready again; raises TrainingError with what stopped it."""
         for _, pipe in self._helpers:
             try:
                 words = pipe.recv()
-            except EOFError:
-                words = "it was killed"
+            except (EOFError, OSError):
+                words = "A process of the training stopped: it was killed"
             if words:
                 raise TrainingError(words)
 
     def _last_words(self) -> str:
-        for _, pipe in self._helpers:
-            with contextlib.suppress(EOFError, OSError):
+        """What a helper said when it stopped; nothing while all of them run."""
+        for process, pipe in self._helpers:
+            try:
                 if pipe.poll(_LAST_WORDS / len(self._helpers)) and (words := pipe.recv()):
                     return str(words)
+            except (EOFError, OSError):
+                process.join(_LAST_WORDS)
+                return f"it was killed (exit status {process.exitcode})"
         return ""
 
 
@@ -129,6 +136,7 @@ def _helper(job: Job, place: dict[str, str], pipe: Connection, size: int) -> Non
     torch.set_num_threads(max(1, torch.get_num_threads() // size))
     os.environ.update(place)
     objective = job.objective()
+    pipe.send("")
     while True:
         try:
             parameters, fold = pipe.recv()

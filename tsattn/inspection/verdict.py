@@ -113,8 +113,8 @@ def _rank(evidence: Evidence, limits: Thresholds) -> tuple[str, tuple[str, ...]]
         least = limits.margin * evidence.scores[how]["attention"]
         if gains["recency"].low <= 0 or gains["recency"].value < least:
             worse.append(
-                f"Removing the newest steps moves it as far or further ({how}, {_gain(gains['recency'])}): the map says "
-                f"little beyond that."
+                f"Removing the newest steps moves it as far or further ({how}, {_gain(gains['recency'])}): the map "
+                f"says little beyond that."
             )
         if gains["profile"].high < -least:
             worse.append(

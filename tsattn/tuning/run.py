@@ -91,7 +91,6 @@ def tune(
         StorageError: the storage cannot be used.
         TuningError: no trial was completed.
     """
-    _need_optuna()
     base = as_forecaster(forecaster)
     base._check()
     chosen = pruner or ("median" if len(objectives) == 1 else "none")
@@ -196,10 +195,3 @@ def _make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"Cannot write to {str(folder)!r}: {error.strerror}.") from None
-
-
-def _need_optuna() -> None:
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise ConfigError("Tuning needs Optuna, which is not installed: pip install 'tsattn[tune]'.") from None

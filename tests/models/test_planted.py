@@ -45,12 +45,15 @@ def trained(name: str, model: str, seed: int) -> tuple[Planted, Forecaster, Back
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize(("name", "level"), [("seasonal_copy", 0.95), ("regime_lag", 0.90), ("needle", 0.95)])
-def test_lucid_finds_the_planted_step(name, level, seed):
+@pytest.mark.parametrize(
+    ("name", "level", "mass"),
+    [("seasonal_copy", 0.95, 0.5), ("regime_lag", 0.90, 0.5), ("needle", 0.95, 0.4)],  # an even map has a mass of 1/8
+)
+def test_lucid_finds_the_planted_step(name, level, mass, seed):
     made, forecaster, result = trained(name, "lucid", seed)
     found = score_against_truth(result.attention, made)
     assert found.hit >= level
-    assert found.mass >= 0.5
+    assert found.mass >= mass
     mean = result.attention.profile()
     if name == "needle":  # the average says nothing: it is flat, though every single map is right
         assert mean.max() < 2 * mean.mean()

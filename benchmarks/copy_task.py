@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +54,13 @@ def run(seeds: int) -> None:
     """Every model, lag and seed that has no result yet."""
     path = ROOT / "copy_task.json"
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for lag in LAGS:
-        for label, (model, options) in MODELS.items():
-            for seed in range(seeds):
-                key = f"{label}|{lag}|{seed}"
-                if key in found:
-                    continue
-                found[key] = error(model, options, lag, seed)
-                print(f"{key}: {found[key][0]:.2f}, {found[key][1]:.0f} s", flush=True)
-                write_whole(path, (json.dumps(found, indent=1) + "\n").encode())
+    for seed, lag, label in product(range(seeds), LAGS, MODELS):
+        key = f"{label}|{lag}|{seed}"
+        if key in found:
+            continue
+        found[key] = error(*MODELS[label], lag, seed)
+        print(f"{key}: {found[key][0]:.2f}, {found[key][1]:.0f} s", flush=True)
+        write_whole(path, (json.dumps(found, indent=1) + "\n").encode())
 
 
 def draw() -> None:

@@ -26,7 +26,7 @@ def test_blocks_run(page, tmp_path, monkeypatch):
 
 
 def test_there_are_blocks():
-    assert {page.stem for page in BLOCKS} >= {"README", "attention", "lightning", "pictures", "reading_attention", "report"}
+    assert {page.stem for page in BLOCKS} >= {"README", "attention", "lightning", "pictures", "report"}
 
 
 def test_the_two_commands_stand_in_the_readme():

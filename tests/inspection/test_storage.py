@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tsattn.errors import ArtifactError
+from tsattn.errors import ArtifactError, ConfigError
 from tsattn.inspection.maps import AttentionMap
 
 from .test_views import KEYS, random_map
@@ -119,6 +119,30 @@ def test_a_bomb_is_not_unpacked(tmp_path):
 def test_missing_files_and_tables_say_so(tmp_path):
     with pytest.raises(ArtifactError, match="No attention map at"):
         AttentionMap.load(tmp_path / "none.npz")
-    table = random_map(KEYS["steps"]).save(tmp_path / "map.parquet")
-    with pytest.raises(ArtifactError, match=r"tidy table alone.*pandas\.read_parquet"):
+    table = tmp_path / "table.parquet"
+    random_map(KEYS["steps"]).to_frame().to_parquet(table)
+    with pytest.raises(ArtifactError, match=r"a table and no attention map.*pandas\.read_parquet"):
         AttentionMap.load(table)
+
+
+def test_a_damaged_parquet_file_gives_a_map_or_the_error(tmp_path):
+    whole = random_map(KEYS["patches"]).save(tmp_path / "map.parquet").read_bytes()
+    path = tmp_path / "changed.parquet"
+    rng = np.random.default_rng(0)
+    for round in range(60):
+        data = bytearray(whole[: int(rng.uniform() * len(whole))] if round % 6 == 0 else whole)
+        for place in rng.integers(0, len(data), 3) if data else ():
+            data[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(data)
+        try:
+            found = AttentionMap.load(path)
+        except ArtifactError:
+            continue
+        assert found.to_numpy().shape[0] == len(found)
+
+
+def test_a_map_too_large_for_parquet_says_so_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("tsattn.inspection.storage._LARGEST", 100)
+    with pytest.raises(ConfigError, match=r"Save it as \.npz"):
+        random_map(KEYS["patches"]).save(tmp_path / "map.parquet")
+    assert not list(tmp_path.iterdir())

@@ -282,15 +282,15 @@ def test_to_xarray_has_real_stamps():
 
 def test_save_and_load_keep_everything(tmp_path):
     attention = replace(random_map(KEYS["patches"]), levels=(0.1, 0.5, 0.9)).sel(horizon=[1, 3])
-    found = AttentionMap.load(attention.save(tmp_path / "deep" / "map.npz"))
-    assert (found.model, found.levels, found.kept, found.notes) == ("made", (0.1, 0.5, 0.9), (0, 2), attention.notes)
-    pd.testing.assert_frame_equal(found.to_frame(), attention.to_frame())
-    np.testing.assert_array_equal(found.history(1), attention.history(1))
-    np.testing.assert_array_equal(found.windows.quantiles, attention.windows.quantiles)
-    parquet = attention.save(tmp_path / "map.parquet")
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(parquet), attention.to_frame(), check_dtype=False, check_column_type=False
-    )
+    for name in ("map.npz", "map.parquet"):
+        found = AttentionMap.load(attention.save(tmp_path / "deep" / name))
+        about = (found.model, found.levels, found.kept, found.notes)
+        assert about == ("made", (0.1, 0.5, 0.9), (0, 2), attention.notes)
+        pd.testing.assert_frame_equal(found.to_frame(), attention.to_frame())
+        np.testing.assert_array_equal(found.history(1), attention.history(1))
+        np.testing.assert_array_equal(found.windows.quantiles, attention.windows.quantiles)
+    table = pd.read_parquet(tmp_path / "deep" / "map.parquet")  # open to any tool, beside the map
+    pd.testing.assert_frame_equal(table, attention.to_frame(), check_dtype=False, check_column_type=False)
     with pytest.raises(ConfigError, match=r"\.npz"):
         attention.save(tmp_path / "map.csv")
     assert horizon_axis(3).kind == "horizon"

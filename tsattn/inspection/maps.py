@@ -395,14 +395,18 @@ class AttentionMap:
         return dataset(self, target)
 
     def save(self, path: str | Path) -> Path:
-        """Write the map: ``.npz`` keeps everything and is read by ``load``; ``.parquet`` is the tidy table."""
+        """Write the map, which ``load`` reads back whole: ``.npz``, or ``.parquet`` with the tidy table in the open.
+
+        Any tool reads the table (``to_frame``) in the Parquet file. Raises ConfigError for another ending, and for more
+        than 32 MB as Parquet.
+        """
         from tsattn.inspection.storage import save
 
         return save(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> AttentionMap:
-        """Read a map saved as ``.npz``. Raises ArtifactError when it is missing, damaged, or no map."""
+        """Read a map that was saved. Raises ArtifactError when it is missing, damaged, or no map."""
         from tsattn.inspection.storage import load
 
         return load(Path(path))

@@ -1,10 +1,13 @@
-"""An attention map on disk: ``.npz`` with plain arrays and a JSON header, or the tidy table as Parquet.
+"""An attention map on disk: ``.npz`` with plain arrays and a JSON header, or Parquet, where the tidy table lies open to
+any tool and the same ``.npz`` stands in the metadata of the file, so that either comes back whole.
 
 Nothing in the file is ever executed. What is kept of the table is the rows that the windows cover.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import io
 import json
 import zipfile
@@ -15,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tsattn.artifact import ids_from_json, ids_to_json
 from tsattn.data.panel import Panel
@@ -29,16 +33,39 @@ from tsattn.writing import write_whole
 FORMAT = 1
 _PANEL = ("values", "codes", "static_values", "static_codes", "indptr", "start")
 _WINDOWS = ("series", "origin", "point", "actual")
+_KEY = b"tsattn:attention_map"
+_LARGEST = 32 << 20  # bytes in the metadata of a Parquet file, which every reader of the file takes in first
 
 
 def save(attention: AttentionMap, path: Path) -> Path:
     """See ``AttentionMap.save``."""
+    if path.suffix not in (".npz", ".parquet"):
+        raise ConfigError(
+            f"Cannot write {str(path)!r}: the ending is .npz, or .parquet (with the tidy table for other tools)."
+        )
+    data = _packed(attention)
     if path.suffix == ".parquet":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        attention.to_frame().to_parquet(path, index=False)
-        return path
-    if path.suffix != ".npz":
-        raise ConfigError(f"Cannot write {str(path)!r}: the ending is .npz (everything) or .parquet (the tidy table).")
+        data = _with_table(attention, data, path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, data)
+    return path
+
+
+def _with_table(attention: AttentionMap, packed: bytes, path: Path) -> bytes:
+    """A Parquet file of the tidy table that carries the whole map."""
+    if len(packed) > _LARGEST:
+        raise ConfigError(
+            f"Cannot write {str(path)!r}: the map takes {len(packed) >> 20} MB, a Parquet file carries up to "
+            f"{_LARGEST >> 20}. Save it as .npz, or choose windows with sel() first."
+        )
+    table = pa.Table.from_pandas(attention.to_frame(), preserve_index=False)
+    out = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({**table.schema.metadata, _KEY: base64.b64encode(packed)}), out)
+    return out.getvalue()
+
+
+def _packed(attention: AttentionMap) -> bytes:
+    """The whole map as the bytes of an ``.npz``."""
     panel, windows = _trimmed(attention)
     header = {
         "tsattn_attention_map": FORMAT,
@@ -66,9 +93,7 @@ def save(attention: AttentionMap, path: Path) -> Path:
     text = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     out = io.BytesIO()
     np.savez_compressed(out, header=text, **arrays)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, out.getvalue())
-    return path
+    return out.getvalue()
 
 
 def _trimmed(attention: AttentionMap) -> tuple[Panel, WindowForecasts]:
@@ -87,10 +112,9 @@ def load(path: Path) -> AttentionMap:
     """See ``AttentionMap.load``."""
     if not path.is_file():
         raise ArtifactError(f"No attention map at {path}.")
-    if path.suffix == ".parquet":
-        raise ArtifactError(f"{path} holds the tidy table alone: read it with pandas.read_parquet. A map is an .npz.")
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+        data = _carried(path) if path.suffix == ".parquet" else path.read_bytes()
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop("header").tobytes())
         version = typed(int, header["tsattn_attention_map"], "format")
@@ -101,11 +125,19 @@ def load(path: Path) -> AttentionMap:
         raise
     except (
         KeyError, TypeError, ValueError, IndexError, AttributeError, OSError, EOFError, RecursionError,
-        MemoryError, zipfile.BadZipFile, zlib.error, pa.ArrowException, NotImplementedError,
+        MemoryError, zipfile.BadZipFile, zlib.error, pa.ArrowException, NotImplementedError, binascii.Error,
     ) as error:  # fmt: skip
         raise ArtifactError(
             f"{path} is damaged, or no attention map of tsattn ({type(error).__name__}: {error}). Save it again."
         ) from None
+
+
+def _carried(path: Path) -> bytes:
+    """The map in the metadata of a Parquet file."""
+    metadata = pq.read_schema(path).metadata or {}
+    if _KEY not in metadata:
+        raise ArtifactError(f"{path} holds a table and no attention map: read it with pandas.read_parquet.")
+    return base64.b64decode(metadata[_KEY], validate=True)
 
 
 def _map_of(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> AttentionMap:

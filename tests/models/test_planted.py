@@ -106,6 +106,29 @@ def test_several_lags_of_a_covariate_and_their_signs():
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+def test_rare_events_are_found_and_their_absence_shows_in_the_size():
+    """Most windows hold no event that returns: there, weights still sum to 1, and what they bring in is small.
+
+    No gate on skill: a softmax shares its weight out, so lucid says about half of each echo (R2 0.2 of 0.38).
+    """
+    made = planted.delayed_echo()
+    options = {"patch": 1, "horizon_patch": 1, "dropout": 0.1}
+    forecaster = made.fit("lucid", options=options, training={"learning_rate": 3e-3, "epochs": 30, "verbose": False})
+    raw = forecaster.backtest(made.held_out(), windows=40, refit="never", attention=True).attention
+    added = attribute(forecaster, made.held_out(), "contribution", windows=40, variable="y")
+    for found in (raw, added):
+        assert score_against_truth(found, made).hit >= 0.9
+    frame = added.to_frame().groupby(["unique_id", "origin", "target_time", "source_time"])["weight"].sum().reset_index()
+    largest = frame.assign(size=frame["weight"].abs()).groupby(["unique_id", "origin", "target_time"])["size"].max()
+    echoes = frame.merge(made.truth, on=["unique_id", "target_time", "source_time"])
+    with_echo = echoes.set_index(["unique_id", "origin", "target_time"]).index
+    assert (echoes["weight"] / echoes["contribution"]).median() >= 0.5
+    without = largest[~largest.index.isin(with_echo)]
+    assert without.mean() <= 0.2 * largest[with_echo].mean()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("model", "options", "training"),
     [

@@ -118,7 +118,9 @@ def test_rare_events_are_found_and_their_absence_shows_in_the_size():
     added = attribute(forecaster, made.held_out(), "contribution", windows=40, variable="y")
     for found in (raw, added):
         assert score_against_truth(found, made).hit >= 0.9
-    frame = added.to_frame().groupby(["unique_id", "origin", "target_time", "source_time"])["weight"].sum().reset_index()
+    frame = (
+        added.to_frame().groupby(["unique_id", "origin", "target_time", "source_time"])["weight"].sum().reset_index()
+    )
     largest = frame.assign(size=frame["weight"].abs()).groupby(["unique_id", "origin", "target_time"])["size"].max()
     echoes = frame.merge(made.truth, on=["unique_id", "target_time", "source_time"])
     with_echo = echoes.set_index(["unique_id", "origin", "target_time"]).index

@@ -18,7 +18,8 @@ TWO = {"epochs": 6, "devices": 2, "strategy": "ddp"}
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
-def test_two_ranks_prune_fail_and_finish_as_one_process_does(tmp_path):
+def test_two_ranks_prune_fail_and_finish_as_one_process_does(tmp_path, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)  # where it is not set, Lightning sets it
     settings = {"sampler": "random", "trials": 8, "pruner_options": {"n_startup_trials": 1}}
     one = tune(tmp_path / "one", SPACE, base=forecaster(training={"epochs": 6}), **settings)
     before = dict(os.environ)

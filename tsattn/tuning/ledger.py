@@ -27,7 +27,7 @@ WORKER, BEAT, REASON = "tsattn:worker", "tsattn:beat", "reason"  # the last one 
 INTERRUPTED = "interrupted"
 BEAT_SECONDS = 10.0
 GRACE_SECONDS = 60.0  # without a beat, a worker on another machine is dead
-MAX_RETRIES = 2  # then the trial itself is what kills its workers, and counts as failed
+MAX_RETRIES = 10  # a machine that is taken away again and again costs no trial; one that kills each worker ends here
 _RETRIES = "retry_history"  # as Optuna's own callback for stale trials writes it
 
 

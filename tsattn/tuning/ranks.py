@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from pytorch_lightning import Callback
@@ -153,17 +153,18 @@ def _helper(job: Job, place: dict[str, str], pipe: Connection, size: int) -> Non
 
 @contextlib.contextmanager
 def _environment(place: dict[str, str]) -> Iterator[None]:
-    """What tells Lightning that the other ranks are there already; taken back afterwards."""
-    before: dict[str, Any] = {name: os.environ.get(name) for name in place}
+    """What tells Lightning that the other ranks are there already; taken back afterwards.
+
+    So is what Lightning sets: it shares the processor out among the ranks, by a variable and in torch.
+    """
+    before, threads = dict(os.environ), torch.get_num_threads()
     os.environ.update(place)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        os.environ.clear()
+        os.environ.update(before)
+        torch.set_num_threads(threads)
 
 
 def _free_port() -> int:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from tsattn.data.frequency import Frequency
 from tsattn.errors import ConfigError
 from tsattn.inspection.maps import AttentionMap
+from tsattn.inspection.pictures.canvas import wrapped
 from tsattn.inspection.pictures.lags import peaks_of
 from tsattn.inspection.pictures.seasons import name_of, named_lags
 from tsattn.models.base import Axis
@@ -553,3 +554,9 @@ def test_names_are_no_formulae():
     for kind in ("strip", "heatmap", "lags", "calendar", "heads"):
         shown = attention.plot(kind)
         pixels(shown if isinstance(shown, Figure) else shown.figure)
+
+
+def test_a_number_and_its_unit_stay_on_one_line():
+    text = wrapped([f"peaks: {', '.join(f'{lag} at 0.{lag} %' for lag in range(100, 112))}"], 2.0, most=20)
+    assert text.count("\n") > 3
+    assert "\n%" not in text

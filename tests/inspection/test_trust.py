@@ -254,6 +254,21 @@ def test_diagnose_puts_the_right_label_on_made_rows():
     assert names(diagnose(made(same_windows))) == {"static"}
 
 
+def test_findings_print_a_line_for_each_kind():
+    two = np.stack([np.full((4, 3, 10), 0.1)] * 2, axis=1)  # two uniform heads
+    text = str(diagnose(made(np.full((4, 3, 10), 0.1))))
+    lines = text.splitlines()
+    assert [line.split()[0] for line in lines] == ["uniform", "collapsed", "static"]
+    assert lines[0].startswith("uniform (attention, head 0; 1.00, limit 0.9): Nearly every row spreads evenly")
+    assert "sparsemax" in lines[0]
+    both = replace(made(two[:, 0]).windows.attention[0], weights=two[:, None])
+    heads = made(two[:, 0])
+    heads = replace(heads, windows=replace(heads.windows, attention=(both,)))
+    assert str(diagnose(heads)).startswith("uniform (attention, heads 0, 1; 1.00, limit 0.9)")
+    rng = np.random.default_rng(0)
+    assert str(diagnose(made(rng.dirichlet(np.full(10, 0.3), size=(4, 3))))).startswith("No finding")
+
+
 @pytest.mark.parametrize(("brings", "name"), [(0.05, "sink"), (0.9, "broadcast")])
 def test_a_sink_brings_in_little_and_a_summary_much(brings, name):
     rng = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tsattn.errors import ConfigError
+from tsattn.errors import ConfigError, listed
 from tsattn.inspection.maps import AttentionMap
 from tsattn.inspection.support import even_spread
 
@@ -29,6 +29,28 @@ class Finding:
     def __str__(self) -> str:
         """One line."""
         return f"{self.name} ({self.where}, {self.value:.2f}): {self.meaning} {self.remedy}"
+
+
+class Findings(tuple[Finding, ...]):
+    """The findings, head by head; an empty one is good news. Prints a line for each kind."""
+
+    def __str__(self) -> str:
+        """Each kind once, with the heads that have it, what it means and what helps."""
+        if not self:
+            return "No finding: heads are neither uniform, collapsed, static nor saturated, and no key is a sink."
+        lines = []
+        for name in dict.fromkeys(found.name for found in self):
+            same = [found for found in self if found.name == name]
+            values = sorted({f"{found.value:.2f}" for found in (min(same, key=_value), max(same, key=_value))})
+            layers, heads = zip(*(found.where.split(", head ", 1) for found in same), strict=True)
+            where = f"{listed(dict.fromkeys(layers))}, head{'s' * (len(same) > 1)} {listed(heads, 8)}"
+            limit = f"limit {same[0].threshold:g}"
+            lines.append(f"{name} ({where}; {' to '.join(values)}, {limit}): {same[0].meaning} {same[0].remedy}")
+        return "\n".join(lines)
+
+
+def _value(found: Finding) -> float:
+    return found.value
 
 
 _MEANINGS = {
@@ -69,7 +91,7 @@ def diagnose(
     saturated: float = 0.99,
     sink: float = 3.0,
     rows: float = 0.9,
-) -> tuple[Finding, ...]:
+) -> Findings:
     """What is wrong, or only noteworthy, with the heads of the last mapped layer.
 
     Args:
@@ -83,7 +105,7 @@ def diagnose(
         rows: Share of rows for which something must hold.
 
     Returns:
-        The findings, head by head; none is good news.
+        The findings, head by head; none is good news. ``print`` gives a line for each kind.
 
     Raises:
         ConfigError: a signed map, or no map from forecast steps to past steps.
@@ -114,7 +136,7 @@ def diagnose(
         found += [Finding(n, where, values[n], limits[n], *_MEANINGS[n]) for n, there in checks.items() if there]
         if norms is not None and not checks["uniform"]:
             found += _sinks(weights[:, head], norms, even_spread(attention.record().key, read), sink, rows, where)
-    return tuple(found)
+    return Findings(found)
 
 
 def _measures(weights: np.ndarray, read: np.ndarray, saturated: float) -> dict[str, np.ndarray]:

@@ -64,10 +64,11 @@ def wrapped(parts: Sequence[str], inches: float, most: int = 2) -> str:
     width = max(int(inches * 72 / (0.53 * SMALL)), 30)
     lines: list[str] = []
     for count in range(len(parts), min(len(parts), 2) - 1, -1):
-        lines = textwrap.wrap("; ".join(parts[:count]), width, break_on_hyphens=False)
+        whole = "; ".join(parts[:count]).replace(" %", "\N{NO-BREAK SPACE}%")  # a number and its unit stay on one line
+        lines = textwrap.wrap(whole, width, break_on_hyphens=False)
         if len(lines) <= most:
             break
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def provenance(attention: AttentionMap, layer: str | None, reduction: str) -> list[str]:

@@ -6,6 +6,7 @@ import re
 import threading
 import weakref
 
+import matplotlib
 import numpy as np
 import optuna
 import pandas as pd
@@ -261,8 +262,10 @@ def test_result_tables_and_plots(tmp_path):
     result = tune(tmp_path, RATES, trials=4, out=tmp_path / "out")
     frame = result.trials_frame()
     assert frame["fold_1"].add(frame["fold_2"]).div(2).tolist() == pytest.approx(frame["mae"].tolist())
+    style = dict(matplotlib.rcParams)
     for draw in (result.plot_history, result.plot_importances, result.plot_parallel, result.plot_intermediate):
         assert draw().axes
+    assert dict(matplotlib.rcParams) == style  # Optuna's own style is for its pictures alone
     with pytest.raises(ConfigError, match="see plot_history"):
         result.plot_pareto()
     page = (tmp_path / "out" / "summary.html").read_text()

@@ -180,10 +180,12 @@ class TuneResult:
         return [self.plan.metric if name == "error" else name for name in self.plan.objectives]
 
     def _plot(self, name: str, **settings: Any) -> Figure:
+        import matplotlib
         from optuna.visualization import matplotlib as drawing
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # experimental functions; an axis on which all trials lie at one point
+        # Optuna changes the style of every picture to come; and its functions count as experimental.
+        with matplotlib.rc_context(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # and an axis on which all trials lie at one point
             axes = getattr(drawing, name)(self.study, **settings)
         return np.ravel(axes)[0].figure
 

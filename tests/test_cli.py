@@ -164,3 +164,13 @@ def test_demo(tmp_path, monkeypatch, capsys):
     assert forecast["forecast"].between(-20, 80).all()
     assert len(pd.read_csv("tsattn_demo/backtest.csv")) == 3 * 20 * 24
     assert (tmp_path / "tsattn_demo" / "forecast.png").stat().st_size > 20_000
+
+
+def test_a_switch_needs_no_value():
+    from tsattn.cli.commands import attention
+    from tsattn.cli.parser import _switched
+
+    assert _switched(["--refit", "--check", "false", "--series", "3", "--refit"], attention) == [
+        "--refit", "true", "--check", "false", "--series", "3", "--refit", "true",
+    ]  # fmt: skip
+    assert _switched([], attention) == []

@@ -20,10 +20,11 @@ from tsattn.data.panel import Panel
 from tsattn.data.schema import Roles
 from tsattn.data.split import Split, chronological
 from tsattn.data.windows import WindowSource, check_seed
-from tsattn.errors import DataError, TsattnError, listed, unknown_name, warn
+from tsattn.errors import ConfigError, DataError, TsattnError, listed, unknown_name, warn
 from tsattn.forecast import Forecast
 from tsattn.inference import WindowForecasts, best_device, forecast_windows
 from tsattn.models import InputSpec, Network, build, find
+from tsattn.training.checkpoint import Checkpoints, run_of
 from tsattn.training.config import TrainConfig
 from tsattn.training.run import seeded, train
 
@@ -93,16 +94,32 @@ class Forecaster(BaseEstimator):
         self.training = training
         self.seed = seed
 
-    def fit(self, data: Any, *, val_size: int | float | None = None) -> Forecaster:
+    _finished: Checkpoints | None = None  # of a fit that ended and was not saved yet
+
+    def fit(
+        self,
+        data: Any,
+        *,
+        val_size: int | float | None = None,
+        checkpoints: str | Path | None = None,
+        resume: bool = False,
+    ) -> Forecaster:
         """Train on ``data``, a table or a path; the weights of the best validation are kept.
 
         ``val_size``: steps (or fraction) at the end of each series held out for early stopping; 0 none; None a tenth of
         each series, at least one horizon. Raises DataError or ConfigError naming what is wrong. After Ctrl-C the
         forecaster holds the best weights so far and KeyboardInterrupt goes on.
+
+        ``checkpoints``: a folder in which the training is kept every ``training.checkpoint_minutes`` (or ``_steps``);
+        ``save`` removes them. ``resume=True`` goes on from the newest one, if there is any, and ends with the weights
+        of a fit that was never stopped (to the last bit on one device). SIGTERM writes one and raises SystemExit(143).
         """
         self._check()
+        if resume and checkpoints is None:
+            raise ConfigError("resume=True needs checkpoints=FOLDER: where the fit that stopped kept them.")
         panel = build_panel(data, self._roles(), freq=self.freq)
-        return self._fit_panel(panel, chronological(panel, self.context, self.horizon, val_size))
+        split = chronological(panel, self.context, self.horizon, val_size)
+        return self._fit_panel(panel, split, checkpoints=checkpoints, resume=resume)
 
     def predict(self, data: Any = None, *, known: Any = None, attention: bool = False) -> Forecast:
         """Forecast the ``horizon`` steps after the last row of every series.
@@ -190,7 +207,11 @@ class Forecaster(BaseEstimator):
         """
         from tsattn.artifact import save
 
-        return save(self._as_fitted(), Path(path), history=history)
+        written = save(self._as_fitted(), Path(path), history=history)
+        if self._finished is not None:
+            self._finished.clear()
+            self._finished = None
+        return written
 
     @classmethod
     def load(cls, path: str | Path, *, model: type[Network] | None = None) -> Forecaster:
@@ -201,7 +222,14 @@ class Forecaster(BaseEstimator):
 
     # ------------------------------------------------------------------ inside
 
-    def _fit_panel(self, panel: Panel, split: Split, callbacks: Sequence[Callback] = ()) -> Forecaster:
+    def _fit_panel(
+        self,
+        panel: Panel,
+        split: Split,
+        callbacks: Sequence[Callback] = (),
+        checkpoints: str | Path | None = None,
+        resume: bool = False,
+    ) -> Forecaster:
         """Train on a panel that is cut already; ``callbacks`` are given to the Trainer."""
         config, levels = self._config(), self._levels()
         data = ForecastDataModule.from_panel(
@@ -215,7 +243,8 @@ class Forecaster(BaseEstimator):
         )
         with seeded(self.seed):
             network = build(self.model, data.spec, **(self.options or {}))
-        summary = train(network, data, config, self.seed, callbacks)
+        keep = None if checkpoints is None else self._checkpoints(Path(checkpoints), data, resume)
+        summary = train(network, data, config, self.seed, callbacks, keep)
         # Only now, and all together: a fit that failed leaves the forecaster as it was.
         self.network_, self.summary_ = network, summary
         self.parameters_ = self._plain_parameters()
@@ -224,9 +253,17 @@ class Forecaster(BaseEstimator):
         self.history_: Panel | None = panel.span(np.maximum(lengths - self.context, 0), lengths)
         used = np.flatnonzero(lengths > 0)
         self.trained_until_ = int(panel.times(used, lengths[used] - 1).max())
+        self._finished = None if summary.interrupted else keep  # removed when what they led to is saved
         if summary.interrupted:
             raise KeyboardInterrupt
         return self
+
+    def _checkpoints(self, folder: Path, data: ForecastDataModule, resume: bool) -> Checkpoints:
+        """The checkpoints of this fit; what only says how it is watched does not make it another run."""
+        parameters = self._plain_parameters()
+        config = replace(parameters.pop("training"), verbose=True, checkpoint_minutes=5.0, checkpoint_steps=None)
+        asked, run = self._config(), run_of({**parameters, "training": config}, data, self.seed)
+        return Checkpoints(folder, run, minutes=asked.checkpoint_minutes, steps=asked.checkpoint_steps, resume=resume)
 
     def _predict_panel(self, panel: Panel, known: Any, attention: bool) -> Forecast:
         """Forecast the steps after the end of every series of a panel."""

@@ -21,8 +21,9 @@ def fit(
     out: str,
     val_size: int | float | None = None,
     data_dir: str | None = None,
+    resume: bool = False,
 ) -> None:
-    """Train a model on a table and save it; Ctrl-C saves the best weights so far.
+    """Train a model on a table and save it; Ctrl-C saves the best weights so far, --resume goes on after a kill.
 
     Args:
         forecaster: The model, its columns and its training.
@@ -30,10 +31,15 @@ def fit(
         out: Folder the model is saved to.
         val_size: Steps (or fraction) of each series held out for early stopping; 0 none; unset a tenth.
         data_dir: Folder with the files of named data sets.
+        resume: Go on from the checkpoints in OUT/checkpoints, if there are any; a run that has ended is left alone.
     """
     _make_folder(Path(out))  # before the training: a place that cannot be written must not cost its result
+    checkpoints = Path(out) / "checkpoints"
+    if resume and (Path(out) / "model.json").exists() and not list(checkpoints.glob("step-*.json")):
+        print(f"the run in {out} has ended: there is nothing to resume", file=sys.stderr)
+        return
     try:
-        forecaster.fit(read_table(data, data_dir), val_size=val_size)
+        forecaster.fit(read_table(data, data_dir), val_size=val_size, checkpoints=checkpoints, resume=resume)
     except KeyboardInterrupt:
         if forecaster.__sklearn_is_fitted__():
             print(f"interrupted; best weights so far saved to {forecaster.save(out)}", file=sys.stderr)

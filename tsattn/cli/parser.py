@@ -20,7 +20,7 @@ def call(name: str, command: Command, arguments: list[str]) -> None:
     parser = make_parser(name, function)
     if name in POSITIONAL and arguments and not arguments[0].startswith("-"):
         arguments = [f"--{POSITIONAL[name]}", *arguments]
-    config = parser.parse_args([_underscored(argument) for argument in arguments])
+    config = parser.parse_args(_switched([_underscored(argument) for argument in arguments], function))
     function(**_values(function, config))
 
 
@@ -63,6 +63,19 @@ def _underscored(argument: str) -> str:
         return argument
     flag, equals, value = argument.partition("=")
     return "--" + flag[2:].replace("-", "_") + equals + value
+
+
+def _switched(arguments: list[str], function: Callable[..., None]) -> list[str]:
+    """``--resume`` alone -> ``--resume true``, for every option of ``function`` that is true or false."""
+    switches = {
+        f"--{name}" for name, p in inspect.signature(function).parameters.items() if isinstance(p.default, bool)
+    }
+    found: list[str] = []
+    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=False):
+        found.append(argument)
+        if argument in switches and following.startswith("--"):
+            found.append("true")
+    return found
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -133,6 +134,11 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
         """Continue from ``state_dict``."""
         if state_dict:
             self.train_dataloader().batches.load_state_dict(state_dict)
+
+    def before_this_batch(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, ``state_dict`` says where the shuffle stood before the batch that is being trained on."""
+        assert self._sampler is not None  # there is a batch
+        return self._sampler.one_back()
 
     def _batches(self, windows: int, size: int, *, shuffle: bool) -> EpochSampler:
         rank = self.trainer.global_rank if self.trainer is not None else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -220,6 +221,15 @@ class EpochSampler:
             return torch.arange(self.windows)
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
         return torch.randperm(self.windows, generator=generator)
+
+    @contextlib.contextmanager
+    def one_back(self) -> Iterator[None]:
+        """Inside, the sampler stands where it stood before the batch it gave out last."""
+        self.position -= 1
+        try:
+            yield
+        finally:
+            self.position += 1
 
     def state_dict(self) -> dict[str, Any]:
         """Where the sampler stands."""

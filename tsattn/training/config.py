@@ -35,6 +35,8 @@ class TrainConfig:
         num_nodes: Machines taking part.
         verbose: Progress bar and a summary line; False prints nothing and leaves no files.
         logger: A Lightning logger, or "csv", "tensorboard" or "mlflow" for one with default settings.
+        checkpoint_minutes: Minutes between two checkpoints, for a fit that writes them.
+        checkpoint_steps: Optimizer steps between two checkpoints; None goes by ``checkpoint_minutes``.
     """
 
     epochs: int | None = None
@@ -54,23 +56,23 @@ class TrainConfig:
     num_nodes: int = 1
     verbose: bool = True
     logger: Any = None
+    checkpoint_minutes: float = 5.0
+    checkpoint_steps: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
-        for name in ("epochs", "batch_size", "patience", "num_nodes", "hold"):
+        for name in ("epochs", "batch_size", "patience", "num_nodes", "hold", "checkpoint_steps"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise ConfigError(f"training.{name} must be a whole number, found {value!r}.")
-        for name in ("learning_rate", "weight_decay", "clip", "decay"):
+        for name in ("learning_rate", "weight_decay", "clip", "decay", "checkpoint_minutes"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
                 raise ConfigError(f"training.{name} must be a finite number, found {value!r}.")
         positive = {"batch_size": self.batch_size, "learning_rate": self.learning_rate, "num_nodes": self.num_nodes}
         positive |= {"hold": self.hold, "decay": self.decay}
-        if self.epochs is not None:
-            positive["epochs"] = self.epochs
-        if self.patience is not None:
-            positive["patience"] = self.patience
+        optional = {"epochs": self.epochs, "patience": self.patience, "checkpoint_steps": self.checkpoint_steps}
+        positive |= {name: value for name, value in optional.items() if value is not None}
         for name, value in positive.items():
             if not value > 0:
                 raise ConfigError(f"training.{name} must be above 0, found {value!r}.")
@@ -80,7 +82,7 @@ class TrainConfig:
             raise ConfigError(f"training.devices must be a number of at least 1, -1 or 'auto', found {self.devices!r}.")
         if str(self.precision) not in PRECISIONS:
             raise unknown_name("training.precision", self.precision, PRECISIONS)
-        for name in ("weight_decay", "clip"):
+        for name in ("weight_decay", "clip", "checkpoint_minutes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"training.{name} must not be negative, found {getattr(self, name)!r}.")
         for name, choices in (("schedule", SCHEDULES), ("loss", ("mse", "mae", "huber", None))):

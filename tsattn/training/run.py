@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -20,6 +21,7 @@ from torch import nn
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.errors import ConfigError, TrainingError, listed
 from tsattn.models.base import Network
+from tsattn.training.checkpoint import TERMINATED, Checkpoints, Terminated
 from tsattn.training.config import TrainConfig
 from tsattn.training.module import ForecastModule
 from tsattn.training.naming import refuse_other_package
@@ -67,6 +69,14 @@ class BestWeights(pl.Callback):
             self.loss, self.epoch = float(value), trainer.current_epoch
             self._weights = {name: tensor.detach().clone() for name, tensor in pl_module.state_dict().items()}
 
+    def state_dict(self) -> dict[str, Any]:
+        """The best so far, for a checkpoint."""
+        return {"loss": self.loss, "epoch": self.epoch, "weights": self._weights}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with the best of a checkpoint."""
+        self.loss, self.epoch, self._weights = state_dict["loss"], state_dict["epoch"], state_dict["weights"]
+
     def restore(self, module: nn.Module) -> None:
         """Put the best weights back; without a validation the last ones stay."""
         if self._weights is not None:
@@ -79,11 +89,13 @@ def train(
     config: TrainConfig,
     seed: int,
     callbacks: Sequence[pl.Callback] = (),
+    checkpoints: Checkpoints | None = None,
 ) -> TrainSummary:
     """Train ``network`` in place and leave its best weights in it. Same seed, same result.
 
     ``callbacks`` are given to the Trainer after our own. Ctrl-C stops cleanly, with the best weights so far; the
-    summary says so. Raises TrainingError when the loss is not finite.
+    summary says so. ``checkpoints`` writes them, and says where to go on from. Raises TrainingError when the loss is
+    not finite, and SystemExit(143) after SIGTERM, with a checkpoint written.
     """
     windows, validation = len(data.split.train), len(data.split.validation)
     batches = -(-windows // data.batch_size)
@@ -108,10 +120,20 @@ def train(
         weight_decay=config.weight_decay,
     )
     best = BestWeights()
+    own = [best, *_early_stopping(config, validation)]
     started = time.monotonic()
-    with quiet_lightning(), seeded(seed):
-        trainer = make_trainer(config, epochs, every, [best, *_early_stopping(config, validation), *callbacks])
-        interrupted = _fit(trainer, module, data)
+    if checkpoints is None:
+        with quiet_lightning(), seeded(seed):
+            trainer = make_trainer(config, epochs, every, [*own, *callbacks])
+            interrupted = _fit(trainer, module, data)
+    else:
+        with checkpoints.open() as path, quiet_lightning(), seeded(seed):
+            trainer = make_trainer(config, epochs, every, [checkpoints, *own, *callbacks])
+            interrupted = _fit(trainer, module, data, path)
+        started -= checkpoints.seconds
+    if checkpoints is not None and checkpoints.terminated:
+        print(f"stopped by SIGTERM at step {trainer.global_step}; resume goes on from there", file=sys.stderr)
+        raise SystemExit(TERMINATED)
     best.restore(module)
     network.to("cpu").eval()
     if not all(torch.isfinite(p).all() for p in network.parameters()):
@@ -123,11 +145,16 @@ def train(
     return TrainSummary(windows, batches, *done, validation, parameters, best.loss, best.epoch, seconds, interrupted)
 
 
-def _fit(trainer: pl.Trainer, module: ForecastModule, data: ForecastDataModule) -> bool:
-    """Run the trainer; True when Ctrl-C stopped it. Lightning would exit the whole program and ignore later Ctrl-C."""
+def _fit(trainer: pl.Trainer, module: ForecastModule, data: ForecastDataModule, path: Path | None = None) -> bool:
+    """Run the trainer, from the checkpoint ``path`` on; True when Ctrl-C stopped it.
+
+    Lightning would exit the whole program after Ctrl-C, and ignore later ones.
+    """
     handler = signal.getsignal(signal.SIGINT)
     try:
-        trainer.fit(module, datamodule=data)
+        trainer.fit(module, datamodule=data, ckpt_path=path)
+    except Terminated:
+        return True
     except SystemExit:
         if not trainer.interrupted:
             raise

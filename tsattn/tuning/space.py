@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _NUMERIC_KEYS = ("low", "high", "step", "log")
 # They say where training runs and what it shows, not what is learnt.
-NOT_TUNED = ("verbose", "logger", "accelerator", "devices", "strategy", "num_nodes")
+NOT_TUNED = (
+    "verbose", "logger", "accelerator", "devices", "strategy", "num_nodes", "checkpoint_minutes", "checkpoint_steps",
+)  # fmt: skip
 _DEFAULTS = {f.name: f.default for f in fields(TrainConfig)}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 import zlib
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsattn.errors import ConfigError, TsattnError
+from tsattn.locking import FileLock
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -83,47 +83,6 @@ def _hidden(url: str) -> str:
     head, at, tail = url.rpartition("@")
     scheme, slashes, login = head.partition("://")
     return repr(f"{scheme}{slashes}{login.split(':')[0]}:***{at}{tail}" if at and ":" in login else url)
-
-
-class FileLock:
-    """One process at a time; the system frees the lock of a process that dies."""
-
-    def __init__(self, path: Path) -> None:
-        """Lock the file ``path``, which is made when it is not there and never removed."""
-        self.path = path
-
-    @contextlib.contextmanager
-    def __call__(self) -> Iterator[None]:
-        """Hold the lock."""
-        with open(self.path, "ab") as file:
-            _lock(file.fileno())
-            try:
-                yield
-            finally:
-                _unlock(file.fileno())
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(handle: int) -> None:
-        while True:
-            with contextlib.suppress(OSError):  # it gives up after ten seconds
-                os.lseek(handle, 0, os.SEEK_SET)
-                return msvcrt.locking(handle, msvcrt.LK_LOCK, 1)
-
-    def _unlock(handle: int) -> None:
-        os.lseek(handle, 0, os.SEEK_SET)
-        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _lock(handle: int) -> None:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-
-    def _unlock(handle: int) -> None:
-        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _journal_lock(path: Path) -> Any:

@@ -13,7 +13,7 @@ class FileLock:
     """Holds off every other process that locks the same file."""
 
     def __init__(self, path: Path, *, wait: bool = True) -> None:
-        """Lock the file ``path``, which is made when it is not there and never removed.
+        """Lock the file ``path``, which is made when it is not there.
 
         ``wait=False``: raise BlockingIOError instead of waiting for the one who holds it.
         """
@@ -22,12 +22,27 @@ class FileLock:
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         """Hold the lock."""
-        with open(self.path, "ab") as file:
-            _lock(file.fileno(), self.wait)
-            try:
-                yield
-            finally:
-                _unlock(file.fileno())
+        while True:
+            with open(self.path, "ab") as file:
+                _lock(file.fileno(), self.wait)
+                try:
+                    if not self._is_there(file.fileno()):
+                        continue  # removed by the one who held it before us: a lock on it would hold off nobody
+                    yield
+                    return
+                finally:
+                    _unlock(file.fileno())
+
+    def remove(self) -> None:
+        """Remove the file, while holding it; where the system does not let go of open files, it stays."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+    def _is_there(self, handle: int) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(handle))
+        except FileNotFoundError:
+            return False
 
 
 if sys.platform == "win32":

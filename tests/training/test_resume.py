@@ -230,7 +230,7 @@ def test_save_removes_what_is_no_longer_needed(tmp_path):
     made = forecaster().fit(make_waves(), checkpoints=tmp_path / "c")
     assert list((tmp_path / "c").glob("*.ckpt"))
     made.save(tmp_path / "model")
-    assert [path.name for path in (tmp_path / "c").iterdir()] == ["lock"]
+    assert not (tmp_path / "c").exists()
     again = forecaster().fit(make_waves(), checkpoints=tmp_path / "c", resume=True)  # nothing there: from the start
     assert_same(again, made)
 

@@ -1,7 +1,7 @@
 """The command line: ``tsattn COMMAND``. One function per command; its signature and docstring make its flags and help.
 
 Exit status: 0 done, 2 wrong usage or wrong data (one message, no traceback), 1 a fault of ours, 130 interrupted (after
-saving what there is).
+saving what there is), 143 stopped by SIGTERM (after writing a checkpoint).
 """
 
 from __future__ import annotations

@@ -92,9 +92,13 @@ class Checkpoints(pl.Callback):
             yield self._newest()
 
     def clear(self) -> None:
-        """The run is done: remove its checkpoints. The lock file stays, since another run may wait for it."""
-        for path in [*self.folder.glob("step-*.json"), *self.folder.glob("step-*.ckpt")]:
-            path.unlink(missing_ok=True)
+        """The run is done: remove its checkpoints, unless another run writes there by now."""
+        lock = FileLock(self.folder / "lock", wait=False)
+        with contextlib.suppress(OSError), lock():  # of files that are only in the way by now
+            for path in [*self.folder.glob("step-*.json"), *self.folder.glob("step-*.ckpt")]:
+                path.unlink(missing_ok=True)
+            lock.remove()
+            self.folder.rmdir()
 
     def _newest(self) -> Path | None:
         found = sorted(self.folder.glob("step-*.json"), reverse=True)

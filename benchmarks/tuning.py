@@ -1,7 +1,7 @@
 """What tuning costs and brings. Results go to ``benchmarks/results/tuning.json``; docs/tuning.md quotes them.
 
     python benchmarks/tuning.py pruning    # 40 random trials, pruned and not: epochs trained, and the best value
-    python benchmarks/tuning.py overhead   # the same trainings inside a study and in a plain loop: seconds
+    python benchmarks/tuning.py overhead   # the same trainings inside a study and in a plain loop: processor seconds
     python benchmarks/tuning.py gain       # 20 trials beside the default config; the test part looked at once
 
 ``pruning`` samples at random, so both studies of a seed try the same 40 configs, and differ in what they stop. ``gain``
@@ -89,25 +89,28 @@ def pruning(seeds: int, trials: int) -> list[dict[str, Any]]:
 
 
 def overhead(repeats: int, trials: int) -> list[dict[str, float]]:
-    """Seconds of a study, and of the same trainings on the same folds in a plain loop, in turns."""
+    """Processor seconds of a study, and of the same trainings on the same folds in a plain loop, in turns.
+
+    Run it with ``OMP_NUM_THREADS=1``: threads that wait for one another spend processor time, too.
+    """
     table, rows = autumn(), []
     training = {"epochs": 8, "batch_size": 256, "verbose": False, "patience": None}
     base = tsattn.Forecaster("lucid", training=training, **WEATHER)
     tsattn.tune(base, table, SPACE, trials=1, storage=storage(), verbose=False)  # imports and caches
     for _ in range(repeats):
-        started = time.perf_counter()
+        started = time.process_time()
         result = tsattn.tune(
             base, table, SPACE, trials=trials, sampler="random", pruner="none", storage=storage(), verbose=False
         )
-        study = time.perf_counter() - started
-        started = time.perf_counter()
+        study = time.process_time() - started
+        started = time.process_time()
         panel = without_test(build_panel(table, base._roles(), freq=base.freq), base.horizon, None)
         folds = rolling_folds(panel, base.horizon, result.plan.folds)
         for trial in result.study.trials:
             for fold in range(len(folds)):
                 forecaster = as_forecaster(trial.user_attrs["config"])
                 forecaster._fit_panel(panel, folds.split(fold, forecaster.context))
-        plain = time.perf_counter() - started
+        plain = time.process_time() - started
         rows.append({"study": study, "plain": plain, "overhead": study / plain - 1})
         print(rows[-1], flush=True)
     return rows

@@ -98,13 +98,29 @@ class ForecastModule(OnePackage, pl.LightningModule):
         return self.network(batch.without_future(), need_weights)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        """Loss of one batch; stops the run, naming the series, when it is not finite."""
+        """Loss of one batch; stops the run, naming the series, when it is not finite.
+
+        With several processes a step goes by the mean over what all of them observed, as one process would have it:
+        their shares of a batch have other gaps, and the last one may be empty.
+        """
         output = self.network(batch)
-        loss = heads.loss(output, batch, self.loss, self.network.spec.quantiles)
-        if not torch.isfinite(loss):
+        sums, counts = heads.loss_sums(output, batch, self.loss, self.network.spec.quantiles)
+        own = sums.sum()
+        whole = self._together(torch.stack([own.detach(), counts.sum().to(own.dtype)]))
+        if not torch.isfinite(whole[0]):  # on all processes at once: none waits for one that has stopped
             self._stop_not_finite(output, batch)
-        self.log("train_loss", loss.detach(), on_step=True, on_epoch=False, prog_bar=True, batch_size=len(batch))
-        return loss
+        count = whole[1].clamp(min=1).to(own.dtype)
+        mean = (whole[0] / count).float()
+        self.log("train_loss", mean, on_step=True, on_epoch=False, prog_bar=True, batch_size=max(1, len(batch)))
+        return own * self.trainer.world_size / count  # gradients are averaged over the processes
+
+    def _together(self, values: Tensor) -> Tensor:
+        """The sum of ``values`` over all processes."""
+        kind = torch.float32 if self.device.type == "mps" else torch.float64
+        values = values.to(self.device, kind)
+        if self.trainer.world_size == 1:
+            return values
+        return self.trainer.strategy.reduce(values, reduce_op="sum")
 
     def on_validation_epoch_start(self) -> None:
         """Start the sums anew."""
@@ -125,8 +141,7 @@ class ForecastModule(OnePackage, pl.LightningModule):
     def on_validation_epoch_end(self) -> None:
         """Log the means over all observed steps of the validation part, of all processes."""
         assert self._sums is not None
-        sums = self._sums.to(self.device, torch.float32 if self.device.type == "mps" else torch.float64)
-        sums = self.trainer.strategy.reduce(sums, reduce_op="sum")
+        sums = self._together(self._sums)
         if not sums[2]:
             raise DataError(
                 "The validation part has no observed step to score. Use a larger val_size, or val_size=0 for none."
@@ -188,6 +203,8 @@ class ForecastModule(OnePackage, pl.LightningModule):
         where = ("" if single else "series ") + listed(names)
         if not names:
             where = "no single window (the sum over the batch overflowed)"
+            if self.trainer.world_size > 1:
+                where += ", or windows of another process"
         raise TrainingError(
             f"The loss is not finite in epoch {self.current_epoch + 1}, step {self.global_step + 1}; it comes from "
             f"{where}. Lower learning_rate (now {self.learning_rate:g}), or look for extreme values there."

@@ -1,0 +1,77 @@
+"""One, two and three processes tell the same: weights, validation, forecasts, maps and scores, on every rank."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.distributed.cases import all_cases
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return all_cases()
+
+
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def torchrun(out: Path, *flags: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen:
+    command = [sys.executable, "-m", "torch.distributed.run", *flags, "-m", "tests.distributed.cases", str(out)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*command, *arguments], cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def compare(out: Path, alone: dict, world: int) -> None:
+    for name, expected in alone.items():
+        for rank in range(world):
+            with np.load(out / f"{name} rank {rank}.npz") as told:
+                assert set(told.files) == {k for k, v in expected.items() if v is not None}
+                for key in told.files:
+                    if key.endswith("key.bias"):
+                        continue  # a softmax does not see it: its gradient is rounding, and Adam makes steps of that
+                    np.testing.assert_allclose(
+                        told[key], expected[key], rtol=2e-5, atol=1e-6, err_msg=f"{name}: {key}, rank {rank}"
+                    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("world", [2, 3])
+def test_several_processes_tell_what_one_tells(world, alone, tmp_path):
+    process = torchrun(tmp_path, f"--nproc_per_node={world}", f"--master_port={port()}")
+    _, error = process.communicate(timeout=380)
+    assert process.returncode == 0, error[-3000:]
+    compare(tmp_path, alone, world)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.filterwarnings("ignore")
+def test_two_nodes_of_one_process(alone, tmp_path):
+    where = port()
+    nodes = [
+        torchrun(
+            tmp_path, "--nnodes=2", f"--node_rank={rank}", "--nproc_per_node=1", "--master_addr=127.0.0.1",
+            f"--master_port={where}", arguments=("2",),
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    for node in nodes:
+        _, error = node.communicate(timeout=380)
+        assert node.returncode == 0, error[-3000:]
+    compare(tmp_path, alone, 2)

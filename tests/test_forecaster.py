@@ -256,3 +256,10 @@ def test_interrupt_keeps_the_best_weights(waves, monkeypatch):
     assert model.summary_.interrupted
     assert model.summary_.best_epoch in (0, 1)
     assert len(model.predict()) == 3
+
+
+def test_options_and_training_are_mappings():
+    with pytest.raises(ConfigError, match="options must hold options by name"):
+        forecaster("lucid", options="patch")._check()
+    with pytest.raises(ConfigError, match="training must hold fields by name"):
+        forecaster("lucid", training="long")._check()

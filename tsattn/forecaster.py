@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -310,6 +310,8 @@ class Forecaster(BaseEstimator):
     def _check(self) -> None:
         """Refuse parameters that no table could make right."""
         find(self.model)
+        if not isinstance(self.options, (Mapping, type(None))):
+            raise ConfigError(f"options must hold options by name, such as {{'patch': 24}}; found {self.options!r}.")
         self._roles(), self._config(), check_seed(self.seed)
         InputSpec(self.horizon, self.context, quantiles=self._levels())
 

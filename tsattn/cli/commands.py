@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,7 +178,7 @@ def read_table(data: str, data_dir: str | None = None) -> Any:
     """A path as it is, or the data set of that name. Raises DatasetError when it is neither."""
     from tsattn.data.catalog import load_dataset
 
-    if Path(data).exists():
+    if os.path.exists(data):  # False, too, for a name that no file could have
         return data
     if Path(data).suffix or "/" in data:
         raise DatasetError(f"No such file or folder: {data}.")

@@ -10,6 +10,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from tsattn.cli import Command
+from tsattn.errors import ConfigError
 
 POSITIONAL = {"benchmark": "dataset", "datasets": "name"}  # the option that may come first, without its flag
 
@@ -20,7 +21,10 @@ def call(name: str, command: Command, arguments: list[str]) -> None:
     parser = make_parser(name, function)
     if name in POSITIONAL and arguments and not arguments[0].startswith("-"):
         arguments = [f"--{POSITIONAL[name]}", *arguments]
-    config = parser.parse_args(_switched([_underscored(argument) for argument in arguments], function))
+    try:
+        config = parser.parse_args(_switched([_underscored(argument) for argument in arguments], function))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"The config is no UTF-8 text (byte {error.start + 1}): save it as UTF-8.") from None
     function(**_values(function, config))
 
 

@@ -26,7 +26,7 @@ def file_columns(path: Path) -> list[str]:
     """Column names of a file or folder, from its header alone."""
     from pyarrow import csv
 
-    if not path.exists():
+    if not os.path.exists(path):
         raise DataError(f"No such file or folder: {path}.")
     try:
         if _is_parquet(path):

@@ -10,6 +10,7 @@ import base64
 import binascii
 import io
 import json
+import os
 import zipfile
 import zlib
 from dataclasses import asdict, replace
@@ -110,7 +111,7 @@ def _trimmed(attention: AttentionMap) -> tuple[Panel, WindowForecasts]:
 
 def load(path: Path) -> AttentionMap:
     """See ``AttentionMap.load``."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ArtifactError(f"No attention map at {path}.")
     try:
         data = _carried(path) if path.suffix == ".parquet" else path.read_bytes()

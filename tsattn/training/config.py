@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -101,6 +102,8 @@ class TrainConfig:
         if isinstance(value, TrainConfig):
             return value
         names = [f.name for f in fields(cls)]
+        if not isinstance(value, (Mapping, type(None))):
+            raise ConfigError(f"training must hold fields by name, such as {{'epochs': 20}}; found {value!r}.")
         given = dict(value or {})
         for name in given:
             if name not in names:

@@ -177,8 +177,10 @@ def as_forecaster(given: Forecaster | Mapping[str, Any] | str | Path) -> Forecas
             read = yaml.safe_load(Path(given).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigError(f"Cannot read the config {str(given)!r}: {error.strerror}.") from None
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{str(given)!r} is no YAML: {error}") from None
+        if not isinstance(read, (dict, type(None))):
+            raise ConfigError(f"{str(given)!r} holds no options by name, but a {type(read).__name__}.")
         given = {name: value for name, value in (read or {}).items() if name not in _FIT_KEYS}
     known = Forecaster._get_param_names()
     for name in given:

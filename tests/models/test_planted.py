@@ -55,6 +55,11 @@ def test_lucid_finds_the_planted_step(name, level, mass, seed):
     assert found.hit >= level
     assert found.mass >= mass
     mean = result.attention.profile()
+    if name == "seasonal_copy":
+        lags = result.attention.by_lag()
+        assert lags.loc[lags["weight"].idxmax(), "lag"] == made.settings["lag"]
+        removed = attribute(forecaster, made.held_out(), "occlusion", windows=20, block=12, variable="y")
+        assert score_against_truth(removed, made).mass >= 0.9
     if name == "needle":  # the average says nothing: it is flat, though every single map is right
         assert mean.max() < 2 * mean.mean()
     if name == "regime_lag":  # the average shows both lags, and neither is right for a window

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from tests.distributed.cases import all_cases
+from tests.distributed.cases import all_cases, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,3 +76,32 @@ def test_two_nodes_of_one_process(alone, tmp_path):
         _, error = node.communicate(timeout=380)
         assert node.returncode == 0, error[-3000:]
     compare(tmp_path, alone, 2)
+
+
+def fit(out: Path, *flags: str, launcher: tuple[str, ...] = ()) -> None:
+    """``tsattn fit`` with checkpoints, on one device unless ``flags`` say otherwise."""
+    command = [sys.executable, *launcher, "-m", "tsattn", "fit", "--data", "t.csv", "--id", "null",
+               "--model", "nlinear", "--horizon", "4", "--context", "12", "--out", str(out),
+               "--training.epochs", "3", "--training.verbose", "false", "--training.accelerator", "cpu",
+               "--training.checkpoint_steps", "2", *flags]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=out.parent, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+def test_the_command_on_two_devices_writes_what_one_writes(tmp_path):
+    """Started by Lightning itself, and by ``torchrun``; one run holds the folder of checkpoints, not one process."""
+    table(300).to_csv(tmp_path / "t.csv", index=False)
+    two = ("--training.devices", "2", "--training.strategy", "ddp")
+    fit(tmp_path / "one")
+    fit(tmp_path / "two", *two)
+    torch_run = ("-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port()}")
+    fit(tmp_path / "run", *two, launcher=torch_run)
+    weights = [load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two", "run")]
+    for found in weights[1:]:
+        for name, expected in weights[0].items():
+            np.testing.assert_allclose(found[name], expected, rtol=2e-5, atol=1e-6)
+    assert not list(tmp_path.glob("*/checkpoints"))

@@ -76,10 +76,11 @@ class Checkpoints(pl.Callback):
         Raises ConfigError when another run holds the folder, when it holds checkpoints and ``resume`` was not asked
         for, and when they are of another run; ArtifactError when there are checkpoints and none is whole.
         """
+        lock = contextlib.ExitStack()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = contextlib.ExitStack()
-            lock.enter_context(FileLock(self.folder / "lock", wait=False)())
+            if _is_first_process():  # it holds the folder for all processes of the run
+                lock.enter_context(FileLock(self.folder / "lock", wait=False)())
         except BlockingIOError:
             raise ConfigError(
                 f"Another run writes its checkpoints to {self.folder} right now. Wait for it, or use another folder."
@@ -87,8 +88,9 @@ class Checkpoints(pl.Callback):
         except OSError as error:
             raise ConfigError(f"Cannot write checkpoints to {self.folder}: {error.strerror or error}.") from None
         with lock:
-            for half in self.folder.glob(".*.tmp"):  # of a run that was killed while it wrote
-                half.unlink(missing_ok=True)
+            if _is_first_process():
+                for half in self.folder.glob(".*.tmp"):  # of a run that was killed while it wrote
+                    half.unlink(missing_ok=True)
             yield self._newest()
 
     def clear(self) -> None:
@@ -227,6 +229,12 @@ def _fingerprint(panel: Panel) -> int:
     for name in ("values", "codes", "static_values", "static_codes", "indptr", "start"):
         checksum = zlib.crc32(np.ascontiguousarray(getattr(panel, name)).data, checksum)
     return checksum
+
+
+def _is_first_process() -> bool:
+    """Whether this is rank zero, or the only one: known before there is a Trainer, from what launchers set."""
+    names = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
+    return all(os.environ.get(name, "0") == "0" for name in names)
 
 
 def _read(description: Path) -> dict[str, Any]:

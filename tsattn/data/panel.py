@@ -8,6 +8,7 @@ of NaN. ``data/build.py`` makes panels and raises every error about a user's dat
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -48,6 +49,13 @@ class Panel:
     def __len__(self) -> int:
         """Number of series ``S``."""
         return len(self.start)
+
+    def checksum(self) -> int:
+        """CRC-32 of everything that is learnt from, to tell whether two runs have the same data."""
+        found = 0
+        for array in (self.values, self.codes, self.static_values, self.static_codes, self.indptr, self.start):
+            found = zlib.crc32(np.ascontiguousarray(array).tobytes(), found)
+        return found
 
     def times(self, series: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """Absolute times int64 of ``steps`` of ``series`` (broadcast together); steps may lie beyond the end."""

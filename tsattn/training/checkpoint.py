@@ -19,17 +19,14 @@ import signal
 import threading
 import time
 import warnings
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 
 from tsattn.data.datamodule import ForecastDataModule
-from tsattn.data.panel import Panel
 from tsattn.errors import ArtifactError, ConfigError, TsattnWarning, listed, warn
 from tsattn.locking import FileLock
 from tsattn.writing import write_whole
@@ -217,18 +214,11 @@ def run_of(parameters: dict[str, Any], data: ForecastDataModule, seed: int) -> d
     return {
         **{name: repr(value) for name, value in parameters.items()},
         "seed": seed,
-        "data": _fingerprint(data.panel),
+        "data": data.panel.checksum(),
         "windows": [len(split.train), len(split.validation)],
         "torch": torch.__version__,
         "pytorch-lightning": pl.__version__,
     }
-
-
-def _fingerprint(panel: Panel) -> int:
-    checksum = 0
-    for name in ("values", "codes", "static_values", "static_codes", "indptr", "start"):
-        checksum = zlib.crc32(np.ascontiguousarray(getattr(panel, name)).data, checksum)
-    return checksum
 
 
 def _is_first_process() -> bool:

@@ -6,7 +6,6 @@ import inspect
 import json
 import platform
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
@@ -63,11 +62,7 @@ class Plan:
 
     def fingerprint(self, panel: Panel) -> dict[str, Any]:
         """The plan and a checksum of the data, as JSON data."""
-        arrays = (panel.values, panel.codes, panel.static_values, panel.static_codes, panel.indptr, panel.start)
-        checksum = 0
-        for array in arrays:
-            checksum = zlib.crc32(np.ascontiguousarray(array).tobytes(), checksum)
-        plan = {**asdict(self), "objectives": list(self.objectives), "data": checksum}
+        plan = {**asdict(self), "objectives": list(self.objectives), "data": panel.checksum()}
         training = {k: v for k, v in (self.forecaster.get("training") or {}).items() if k not in NOT_TUNED}
         plan["forecaster"] = {**self.forecaster, "training": training}
         return json.loads(json.dumps(plan))

@@ -1,4 +1,4 @@
-"""The checks of ``benchmarks/gpu_check.py``: on an accelerator where there is one, and without one to see that they work."""
+"""``benchmarks/gpu_check.py`` on an accelerator where there is one, and without one to see that its checks work."""
 
 from __future__ import annotations
 

@@ -174,3 +174,12 @@ def test_a_switch_needs_no_value():
         "--refit", "true", "--check", "false", "--series", "3", "--refit", "true",
     ]  # fmt: skip
     assert _switched([], attention) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(b"seed: \xff", "no UTF-8 text"), (b"training: {clip: %s}" % (b"9" * 400), "too large")]
+)
+def test_a_config_that_no_parser_can_read_is_one_message(text, words, tmp_path, capsys):
+    (tmp_path / "run.yaml").write_bytes(text)
+    assert main(["fit", "--config", str(tmp_path / "run.yaml")]) == 2
+    assert words in capsys.readouterr().err

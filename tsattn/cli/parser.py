@@ -25,6 +25,8 @@ def call(name: str, command: Command, arguments: list[str]) -> None:
         config = parser.parse_args(_switched([_underscored(argument) for argument in arguments], function))
     except UnicodeDecodeError as error:
         raise ConfigError(f"The config is no UTF-8 text (byte {error.start + 1}): save it as UTF-8.") from None
+    except (OverflowError, RecursionError) as error:
+        raise ConfigError(f"An option holds a number that is too large, or lists within lists: {error}.") from None
     function(**_values(function, config))
 
 

@@ -13,6 +13,7 @@ from optuna.trial import TrialState
 from tsattn.tuning import ledger as module
 from tsattn.tuning.ledger import BEAT, INTERRUPTED, REASON, WORKER, Counts, Ledger
 from tsattn.tuning.storage import claim_lock, open_storage
+from tsattn.tuning.worker import work
 
 
 @pytest.fixture(params=["journal", "sqlite"])
@@ -100,6 +101,22 @@ def test_parameters_that_kill_their_worker_are_given_up(make):
     assert ledger.claim(1) is None  # from then on it is the trial itself, and counts as failed
     assert ledger.counts() == Counts(complete=0, pruned=0, failed=1, running=0, lost=10)
     assert ledger.study.trials[-1].user_attrs[REASON] == "its worker died, for the 11. time with these parameters"
+
+
+def test_an_interruption_between_claim_and_training_gives_the_trial_back(make, monkeypatch):
+    ledger, other = make(), make()
+    theirs = other.claim(3)
+    other.storage.set_trial_system_attr(theirs._trial_id, WORKER, {"machine": "elsewhere", "pid": 1, "since": None})
+
+    def interrupted(*rest):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tsattn.tuning.worker.run_trial", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        work(ledger, None, 3)
+    running = [t.number for t in ledger.study.trials if t.state == TrialState.RUNNING]
+    assert running == [theirs.number]
+    assert ledger.counts() == Counts(complete=0, pruned=0, failed=0, running=1, lost=1)
 
 
 def test_interruptions_are_no_deaths(make):

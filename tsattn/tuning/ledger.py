@@ -92,6 +92,16 @@ class Ledger:
         with self.lock():
             self._replace(self.storage.get_trial(trial._trial_id), reason, limit=None)
 
+    def give_back_all(self, reason: str) -> None:
+        """``give_back`` for every trial that this process has running: it was interrupted on its way into one."""
+        from optuna.trial import TrialState
+
+        with self.lock():
+            for trial in self._trials():
+                worker = trial.system_attrs.get(WORKER) or {}
+                if trial.state == TrialState.RUNNING and worker == _this_worker():
+                    self._replace(trial, reason, limit=None)
+
     @contextlib.contextmanager
     def beating(self, trial: Trial) -> Iterator[None]:
         """Tell the other workers, from a thread, that this one is alive."""

@@ -33,15 +33,19 @@ def work(
     ``deadline`` is in seconds of ``time.monotonic``. ``after()`` is called after every trial. Ctrl-C hands the
     running trial back and raises KeyboardInterrupt.
     """
-    while deadline is None or time.monotonic() < deadline:
-        trial = ledger.claim(total)
-        if trial is not None:
-            run_trial(ledger, objective, trial)
-            after()
-        elif ledger.finished(total):
-            return
-        else:
-            time.sleep(POLL_SECONDS)  # another worker holds the last trials; if it dies, one of them is ours
+    try:
+        while deadline is None or time.monotonic() < deadline:
+            trial = ledger.claim(total)
+            if trial is not None:
+                run_trial(ledger, objective, trial)
+                after()
+            elif ledger.finished(total):
+                return
+            else:
+                time.sleep(POLL_SECONDS)  # another worker holds the last trials; if it dies, one of them is ours
+    except KeyboardInterrupt:
+        ledger.give_back_all(INTERRUPTED)  # one that was claimed and not begun, when it came at that moment
+        raise
 
 
 def work_job(job: Job, ledger: Ledger, objective: Objective, after: Callable[[], None] = lambda: None) -> None:

@@ -11,7 +11,8 @@ from tsattn import inference
 from tsattn.data.build import build_panel
 from tsattn.data.datamodule import input_spec
 from tsattn.data.schema import Roles
-from tsattn.data.windows import Scaling, WindowSource
+from tsattn.data.statistics import training_statistics
+from tsattn.data.windows import WindowSource
 from tsattn.inference import forecast_windows
 from tsattn.models import MODELS, build
 
@@ -25,7 +26,7 @@ def forecasts(name: str, sizes: list[int], *, attention: bool, **options: object
     panel = build_panel(pd.DataFrame({"ds": range(60), "y": values}), Roles.of(None, "ds", "y"))
     network = build(name, input_spec(panel.schema, 6, 16, ()), **options)
     network.register_forward_pre_hook(lambda _, args: sizes.append(len(args[0].past)))
-    source = WindowSource(panel, 16, 6, Scaling.fit(panel, panel.lengths))
+    source = WindowSource(panel, 16, 6, training_statistics(panel, panel.lengths)[0])
     return forecast_windows(network, source, np.zeros_like(ORIGINS), ORIGINS, attention=attention)
 
 

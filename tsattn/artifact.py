@@ -28,7 +28,7 @@ import tsattn
 from tsattn.data.datamodule import input_spec
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Schema
-from tsattn.data.windows import Scaling
+from tsattn.data.statistics import Scaling
 from tsattn.errors import ArtifactError, ConfigError
 from tsattn.models import MODELS, InputSpec, Network, build
 from tsattn.training.run import TrainSummary

@@ -229,8 +229,12 @@ class Forecaster(BaseEstimator):
         callbacks: Sequence[Callback] = (),
         checkpoints: str | Path | None = None,
         resume: bool = False,
+        stop: np.ndarray | None = None,
     ) -> Forecaster:
-        """Train on a panel that is cut already; ``callbacks`` are given to the Trainer."""
+        """Train on a panel that is cut already; ``callbacks`` are given to the Trainer.
+
+        ``stop [S]``: the step from which on the panel counts as unknown, as it does in ``split``; None is its end.
+        """
         config, levels = self._config(), self._levels()
         data = ForecastDataModule.from_panel(
             panel,
@@ -249,7 +253,7 @@ class Forecaster(BaseEstimator):
         self.network_, self.summary_ = network, summary
         self.parameters_ = self._plain_parameters()
         self.schema_, self.scaling_ = panel.schema, data.scaling
-        lengths = panel.lengths
+        lengths = panel.lengths if stop is None else stop
         self.history_: Panel | None = panel.span(np.maximum(lengths - self.context, 0), lengths)
         used = np.flatnonzero(lengths > 0)
         self.trained_until_ = int(panel.times(used, lengths[used] - 1).max())

@@ -259,7 +259,6 @@ def test_gaps_become_unobserved_rows():
     panel = build_panel(table((6, 2)).drop(index=[2, 3]), roles())
     assert panel.lengths.tolist() == [6, 2]
     np.testing.assert_array_equal(panel.values[:, 0], [0, 1, np.nan, np.nan, 4, 5, 6, 7])
-    assert panel.observed[:, 0].tolist() == [True, True, False, False, True, True, True, True]
 
 
 @pytest.mark.parametrize(

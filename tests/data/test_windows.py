@@ -15,7 +15,8 @@ from tsattn.data.build import build_panel
 from tsattn.data.future import extend
 from tsattn.data.schema import Roles
 from tsattn.data.split import chronological, training_origins
-from tsattn.data.windows import EpochSampler, Scaling, WindowLoader, WindowSource, target_scale
+from tsattn.data.statistics import Scaling, training_statistics
+from tsattn.data.windows import EpochSampler, WindowLoader, WindowSource, shuffled
 
 KINDS = np.array(["x", "y", "z", None], dtype=object)
 REACH = Roles.of(
@@ -43,7 +44,7 @@ def random_panel(seed, lengths=(7, 1, 12, 2)):
 
 def source_of(panel, context=5, horizon=3, end=None):
     end = panel.lengths if end is None else end
-    return WindowSource(panel, context, horizon, Scaling.fit(panel, end), target_scale(panel, end))
+    return WindowSource(panel, context, horizon, training_statistics(panel, end)[0], training_statistics(panel, end)[1])
 
 
 def slow_window(panel, scaling, context, horizon, series, origin):
@@ -71,8 +72,8 @@ def slow_window(panel, scaling, context, horizon, series, origin):
 @given(st.integers(0, 10_000), st.integers(1, 8), st.integers(1, 4))
 def test_gather_is_the_loop(seed, context, horizon):
     panel = random_panel(seed)
-    scaling = Scaling.fit(panel, panel.lengths)
-    source = WindowSource(panel, context, horizon, scaling, target_scale(panel, panel.lengths))
+    scaling = training_statistics(panel, panel.lengths)[0]
+    source = WindowSource(panel, context, horizon, scaling, training_statistics(panel, panel.lengths)[1])
     keys = [(s, o) for s in range(len(panel)) for o in range(1, panel.lengths[s] + 1)]
     batch = source.gather(*(torch.tensor(part) for part in zip(*keys, strict=True)))
     assert len(batch) == len(keys)
@@ -110,7 +111,7 @@ def test_nothing_past_only_after_the_origin_and_no_future_without_the_answer():
     rows = slice(panel.indptr[series] + origin, panel.indptr[series + 1])
     poisoned.values[rows, :3] = 1e6  # both targets and the past-only covariate
     poisoned.codes[rows, 0] = 1
-    scaling = Scaling.fit(panel, panel.lengths)
+    scaling = training_statistics(panel, panel.lengths)[0]
     clean, dirty = (
         WindowSource(p, 5, 3, scaling).gather(torch.tensor([series]), torch.tensor([origin])).without_future()
         for p in (panel, poisoned)
@@ -138,9 +139,9 @@ def test_statistics_come_from_the_training_part_alone(poison):
     poisoned = replace(panel, values=panel.values.copy())
     for series, end in enumerate(split.train_end):
         poisoned.values[panel.indptr[series] + end : panel.indptr[series + 1]] = poison
-    clean, dirty = (Scaling.fit(p, split.train_end) for p in (panel, poisoned))
+    clean, dirty = (training_statistics(p, split.train_end)[0] for p in (panel, poisoned))
     assert clean.to_dict() == dirty.to_dict()
-    np.testing.assert_array_equal(target_scale(panel, split.train_end), target_scale(poisoned, split.train_end))
+    np.testing.assert_array_equal(training_statistics(panel, split.train_end)[1], training_statistics(poisoned, split.train_end)[1])
     train = np.concatenate([panel.values[:32, 2], panel.values[40:62, 2]]).astype(float)
     np.testing.assert_allclose([clean.mean[0], clean.deviation[0]], [np.nanmean(train), np.nanstd(train)], rtol=1e-5)
 
@@ -148,8 +149,8 @@ def test_statistics_come_from_the_training_part_alone(poison):
 def test_unit_of_the_loss():
     table = pd.DataFrame({"unique_id": list("aabbcc"), "ds": [0, 1] * 3, "y": [0, 2, 7, 7, 100, 160.0]})
     panel = build_panel(table, Roles.of("unique_id", "ds", "y"))
-    assert target_scale(panel, panel.lengths)[:, 0].tolist() == [1, 15.5, 30]  # a constant takes the median
-    assert target_scale(panel, np.zeros(3, dtype=np.int64))[:, 0].tolist() == [1, 1, 1]
+    assert training_statistics(panel, panel.lengths)[1][:, 0].tolist() == [1, 15.5, 30]  # a constant takes the median
+    assert training_statistics(panel, np.zeros(3, dtype=np.int64))[1][:, 0].tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +159,7 @@ def test_unit_of_the_loss():
 def test_extreme_covariates_stay_finite(values):
     table = pd.DataFrame({"ds": np.arange(3), "y": values, "p": values, "s": 1e38})
     panel = build_panel(table.astype({"p": float}), Roles.of(None, "ds", "y", past="p", static="s"))
-    scaling = Scaling.fit(panel, panel.lengths)
+    scaling = training_statistics(panel, panel.lengths)[0]
     assert (scaling.deviation > 0).all()
     batch = source_of(panel).gather(torch.tensor([0]), torch.tensor([2]))
     for name in ("past", "past_cov", "static", "scale"):
@@ -249,7 +250,7 @@ def test_the_tail_is_the_same_window():
     """What a forecast starts from equals the window of the whole panel at the same origin."""
     table = pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=9, freq="h"), "y": np.arange(9.0), "p": 1.0})
     panel = build_panel(table, Roles.of(None, "ds", "y", past="p", known="calendar.hour"))
-    scaling = Scaling.fit(panel, panel.lengths)
+    scaling = training_statistics(panel, panel.lengths)[0]
     whole = WindowSource(panel, 5, 3, scaling).gather(torch.tensor([0]), torch.tensor([6]))
     short = build_panel(table[:6], panel.schema.roles, schema=panel.schema)
     ends = WindowSource(extend(short, 5, 3), 5, 3, scaling).gather(torch.tensor([0]), torch.tensor([5]))

@@ -15,7 +15,8 @@ from tsattn.data.build import build_panel
 from tsattn.data.panel import Panel
 from tsattn.data.schema import Roles, Schema
 from tsattn.data.split import Split, chronological
-from tsattn.data.windows import EpochSampler, Scaling, WindowLoader, WindowSource, check_seed, target_scale
+from tsattn.data.statistics import Scaling, training_statistics
+from tsattn.data.windows import EpochSampler, WindowLoader, WindowSource, check_seed
 from tsattn.models.base import InputSpec
 from tsattn.training.naming import OnePackage
 
@@ -87,14 +88,18 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
         return self._split
 
     @cached_property
+    def _statistics(self) -> tuple[Scaling, np.ndarray]:
+        return training_statistics(self.panel, self.split.train_end)
+
+    @property
     def scaling(self) -> Scaling:
         """Statistics of the covariates in the training part."""
-        return Scaling.fit(self.panel, self.split.train_end)
+        return self._statistics[0]
 
-    @cached_property
+    @property
     def scale(self) -> np.ndarray:
         """The unit of the loss: deviation of the targets of each series in the training part, ``[S, C]``."""
-        return target_scale(self.panel, self.split.train_end)
+        return self._statistics[1]
 
     @cached_property
     def source(self) -> WindowSource:

@@ -3,12 +3,14 @@
     S series   rows = sum of their lengths   C targets   Kp, Kk numeric past-only and known covariates
 
 A row is one step of one series; series ``s`` owns rows ``indptr[s]:indptr[s + 1]``. A step the table lacks is a row
-of NaN. ``data/build.py`` makes panels and raises every error about a user's data.
+of NaN. ``data/build.py`` makes panels and raises every error about a user's data. The arrays may lie in files
+(``data/ondisk.py``): whatever reads all rows does so block by block.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +18,21 @@ import pyarrow as pa
 
 from tsattn.data.calendar import calendar_features, format_time
 from tsattn.data.schema import Schema
+
+_BLOCK = 1 << 20  # rows that are read at once: bounds the temporaries
+
+
+def series_blocks(indptr: np.ndarray) -> Iterator[tuple[slice, slice]]:
+    """All series ``indptr [S + 1]``, some at a time: which series, and which rows are theirs.
+
+    A block has up to a million rows, or one series that is longer.
+    """
+    first = 0
+    while first < len(indptr) - 1:
+        stop = int(np.searchsorted(indptr, indptr[first] + _BLOCK, side="right")) - 1
+        stop = max(stop, first + 1)
+        yield slice(first, stop), slice(int(indptr[first]), int(indptr[stop]))
+        first = stop
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +54,6 @@ class Panel:
         return np.diff(self.indptr)
 
     @property
-    def observed(self) -> np.ndarray:
-        """Which values are there, ``[rows, C + Kp + Kk]`` bool."""
-        return ~np.isnan(self.values)
-
-    @property
     def targets(self) -> np.ndarray:
         """The target columns, a view ``[rows, C]``."""
         return self.values[:, : len(self.schema.roles.target)]
@@ -50,11 +62,17 @@ class Panel:
         """Number of series ``S``."""
         return len(self.start)
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether the rows lie in memory-mapped files."""
+        return isinstance(self.values, np.memmap)
+
     def checksum(self) -> int:
         """CRC-32 of everything that is learnt from, to tell whether two runs have the same data."""
         found = 0
         for array in (self.values, self.codes, self.static_values, self.static_codes, self.indptr, self.start):
-            found = zlib.crc32(np.ascontiguousarray(array).tobytes(), found)
+            for begin in range(0, len(array), _BLOCK):
+                found = zlib.crc32(np.ascontiguousarray(array[begin : begin + _BLOCK]).tobytes(), found)
         return found
 
     def times(self, series: np.ndarray, steps: np.ndarray) -> np.ndarray:
@@ -78,8 +96,19 @@ class Panel:
         """
         lengths = stop - first
         indptr = np.concatenate([[0], np.cumsum(lengths)])
-        series = np.repeat(np.arange(len(self)), lengths)
-        step = np.arange(indptr[-1]) - indptr[series] + first[series]
+        values = np.empty((indptr[-1], self.values.shape[1]), dtype=np.float32)
+        codes = np.empty((indptr[-1], self.codes.shape[1]), dtype=np.int32)
+        start = self.times(np.arange(len(self)), first)
+        part = replace(self, values=values, codes=codes, indptr=indptr, start=start)
+        for series, rows in series_blocks(indptr):
+            values[rows], codes[rows] = self._cut(first, part, series)
+        return part
+
+    def _cut(self, first: np.ndarray, part: Panel, block: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Values and codes of some series of ``part``, which begins ``first[s]`` steps into this panel."""
+        lengths = part.lengths[block]
+        series = np.repeat(np.arange(block.start, block.stop), lengths)
+        step = np.arange(part.indptr[block.start], part.indptr[block.stop]) - part.indptr[series] + first[series]
         inside = step < self.lengths[series]
         source = self.indptr[series] + np.where(inside, step, 0)
         values = np.full((len(step), self.values.shape[1]), np.nan, dtype=np.float32)
@@ -90,8 +119,7 @@ class Panel:
         if calendar and not inside.all():
             times = self.times(series[~inside], step[~inside])
             values[~inside, -2 * len(calendar) :] = calendar_features(calendar, times, self.schema.tz)
-        start = self.times(np.arange(len(self)), first)
-        return replace(self, values=values, codes=codes, indptr=indptr, start=start)
+        return values, codes
 
     def select(self, series: np.ndarray) -> Panel:
         """Some series (indices ``[n]``), in the order given."""

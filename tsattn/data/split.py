@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tsattn.data.panel import Panel
+from tsattn.data.panel import Panel, series_blocks
 from tsattn.errors import ConfigError, DataError
 
 
@@ -71,8 +71,10 @@ def scored_origins(first: np.ndarray, stop: np.ndarray, horizon: int, step: int 
     return Origins(np.maximum(first, 1), stop - horizon, step)
 
 
-def chronological(panel: Panel, context: int, horizon: int, val_size: int | float | None) -> Split:
-    """Cut each series once: training first, the last ``val_size`` steps for validation.
+def chronological(
+    panel: Panel, context: int, horizon: int, val_size: int | float | None, stop: np.ndarray | None = None
+) -> Split:
+    """Cut each series, up to step ``stop[s]`` (its end), once: training first, the last ``val_size`` steps for validation.
 
     ``val_size`` is a number of steps, a fraction of each series (below 1), 0 for no validation, or None for a tenth
     of each series and at least one horizon. A series too short to give both parts is used for training alone when the
@@ -80,7 +82,7 @@ def chronological(panel: Panel, context: int, horizon: int, val_size: int | floa
     DataError when no series gives a training window, or a validation was asked for and has
     none.
     """
-    lengths = _observed_lengths(panel)
+    lengths = _observed_lengths(panel, stop)
     size = _validation_steps(lengths, horizon, val_size)
     if val_size is None:
         size = np.where(lengths - size >= 2 * horizon + 1, size, 0)
@@ -162,15 +164,19 @@ def without_test(panel: Panel, horizon: int, test_size: int | float | None) -> P
     return panel.span(np.zeros(len(panel), dtype=np.int64), stop)
 
 
-def _observed_lengths(panel: Panel) -> np.ndarray:
-    """Steps of each series up to its last observed target, ``[S]``; 0 without any."""
-    lengths = panel.lengths
-    there = ~np.isnan(panel.targets).all(axis=1)
-    step = np.arange(1, len(there) + 1) - np.repeat(panel.indptr[:-1], lengths)
-    last = np.zeros(len(lengths), dtype=np.int64)
-    filled = lengths > 0
-    if filled.any():
-        last[filled] = np.maximum.reduceat(np.where(there, step, 0), panel.indptr[:-1][filled])
+def _observed_lengths(panel: Panel, stop: np.ndarray | None = None) -> np.ndarray:
+    """Steps of each series up to its last observed target before ``stop[s]``, ``[S]``; 0 without any."""
+    last = np.zeros(len(panel), dtype=np.int64)
+    for series, rows in series_blocks(panel.indptr):
+        lengths = panel.lengths[series]
+        there = ~np.isnan(panel.targets[rows]).all(axis=1)
+        step = np.arange(1, len(there) + 1) - np.repeat(panel.indptr[:-1][series] - rows.start, lengths)
+        if stop is not None:
+            there &= step <= np.repeat(stop[series], lengths)
+        filled = lengths > 0
+        if filled.any():
+            begin = (panel.indptr[:-1][series] - rows.start)[filled]
+            last[series.start + np.flatnonzero(filled)] = np.maximum.reduceat(np.where(there, step, 0), begin)
     return last
 
 

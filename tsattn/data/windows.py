@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,59 +13,11 @@ from torch import Tensor
 from tsattn.data.batch import Batch
 from tsattn.data.panel import Panel
 from tsattn.data.split import Origins
+from tsattn.data.statistics import Scaling
 from tsattn.errors import ConfigError
-from tsattn.typed import typed
 
-_TINY = float(np.finfo(np.float32).tiny)  # a deviation below this is none: dividing by it would overflow
-
-
-@dataclass(frozen=True, eq=False)
-class Scaling:
-    """Mean and deviation of the numeric covariates in the training part; missing ones enter as the mean (0)."""
-
-    mean: np.ndarray  # [Kp + Kk] float32
-    deviation: np.ndarray  # [Kp + Kk] float32, 1 where a column is constant
-    static_mean: np.ndarray  # [Ks] float32
-    static_deviation: np.ndarray  # [Ks] float32
-
-    @classmethod
-    def fit(cls, panel: Panel, end: np.ndarray) -> Scaling:
-        """Statistics of the steps before ``end[s]`` of each series, in float64."""
-        rows = _rows_before(panel, end)
-        covariates = panel.values[:, len(panel.schema.roles.target) :]
-        covariates = covariates if rows is None else covariates[rows]
-        return cls(*_moments(covariates), *_moments(panel.static_values))
-
-    def to_dict(self) -> dict[str, list[float]]:
-        """Plain data for JSON."""
-        return {name: [float(x) for x in getattr(self, name)] for name in self.__dataclass_fields__}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, list[float]]) -> Scaling:
-        """Inverse of ``to_dict``; raises TypeError for what is no list of numbers."""
-        lists = typed(dict[str, tuple[float, ...]], data, "scaling")
-        return cls(**{name: np.asarray(values, dtype=np.float32) for name, values in lists.items()})
-
-
-def target_scale(panel: Panel, end: np.ndarray) -> np.ndarray:
-    """Deviation of each target of each series over the steps before ``end[s]``, ``[S, C]`` float32.
-
-    The unit of the training loss, so that large and small series count alike. A constant series takes the deviation
-    of the others (their median), or 1.
-    """
-    rows = _rows_before(panel, end)
-    values = (panel.targets if rows is None else panel.targets[rows]).astype(np.float64)
-    lengths = np.minimum(end, panel.lengths)
-    there = ~np.isnan(values)
-    count, total = _sum_by_series(there, lengths), _sum_by_series(np.where(there, values, 0.0), lengths)
-    mean = total / np.maximum(count, 1)
-    centred = np.where(there, values - np.repeat(mean, lengths, axis=0), 0.0)
-    deviation = np.sqrt(_sum_by_series(centred**2, lengths) / np.maximum(count, 1))
-    flat = deviation <= np.maximum(1e-6 * np.abs(mean), _TINY)
-    for target in range(values.shape[1]):
-        good = deviation[~flat[:, target], target]
-        deviation[flat[:, target], target] = np.median(good) if len(good) else 1.0
-    return deviation.astype(np.float32)
+_LONG_SHUFFLE = 1 << 24  # windows from which on the order of an epoch is computed batch by batch, not kept (128 MB)
+_BLOCK = 1 << 20  # rows that are read at once
 
 
 class WindowSource:
@@ -85,22 +36,23 @@ class WindowSource:
         scale: np.ndarray | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Standardise the covariates and append the row that stands for every step outside a series."""
+        """Standardise the covariates: at once, or in each batch when the panel lies on disk."""
         self.context, self.horizon = context, horizon
         self.targets = len(panel.schema.roles.target)
         self.past, self.past_codes = len(panel.schema.numeric("past")), len(panel.schema.categorical("past"))
         self.rows = len(panel.values)
-        values = np.empty((self.rows + 1, panel.values.shape[1]), dtype=np.float32)
-        values[:-1] = panel.values
-        values[-1] = np.nan
-        for column in range(self.targets, values.shape[1]):
-            place = column - self.targets
-            values[:, column] = _standard(values[:, column], scaling.mean[place], scaling.deviation[place])
+        self._late = panel.on_disk and panel.values.shape[1] > self.targets  # standardise in each batch
+        values = panel.values if self._late else _standard_rows(panel.values, self.targets, scaling)
         static = _standard(panel.static_values, scaling.static_mean, scaling.static_deviation)
         scale = np.ones((len(panel), self.targets), dtype=np.float32) if scale is None else scale
+        outside = np.zeros(values.shape[1], dtype=np.float32)  # what is read of steps that no series has
+        outside[: self.targets] = np.nan
         tensors = {
-            "values": values,
-            "codes": np.concatenate([panel.codes, np.zeros_like(panel.codes, shape=(1, panel.codes.shape[1]))]),
+            "values": values if self.rows else outside[None],
+            "codes": panel.codes if self.rows else np.zeros((1, panel.codes.shape[1]), dtype=np.int32),
+            "outside": outside,
+            "mean": np.asarray(scaling.mean, dtype=np.float64),
+            "deviation": np.asarray(scaling.deviation, dtype=np.float64),
             "static": static,
             "static_codes": panel.static_codes.astype(np.int64),
             "scale": np.asarray(scale, dtype=np.float32),
@@ -109,7 +61,7 @@ class WindowSource:
         }
         self._tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in tensors.items()}
         self._tensors["offsets"] = torch.arange(-context, horizon)
-        self.complete = not np.isnan(values[:-1, : self.targets]).any()  # every target of every step is observed
+        self.complete = _complete(panel.targets)
         self.to(device)
 
     def to(self, device: torch.device | str) -> WindowSource:
@@ -136,10 +88,14 @@ class WindowSource:
         else:
             position = origin[:, None] + t["offsets"]  # [B, L + H]
             inside = (position >= 0) & (position < length_of[:, None])
-            row = torch.where(inside, position + t["begin"][series, None], self.rows)
-            values, codes = t["values"][row], t["codes"][row]
+            row = (position + t["begin"][series, None]).clamp_(0, max(self.rows - 1, 0))
+            inside = inside[..., None]
+            values = torch.where(inside, t["values"][row], t["outside"])
+            codes = torch.where(inside, t["codes"][row], 0)
         length, targets, past = self.context, self.targets, self.targets + self.past
         target = values[..., :targets]
+        if self._late:
+            values[..., targets:] = _standard_late(values[..., targets:], t["mean"], t["deviation"])
         if whole and self.complete:
             observed = torch.ones_like(target, dtype=torch.bool)
         else:
@@ -163,7 +119,7 @@ class WindowSource:
         )
 
     def _blocks(self, flat: Tensor, start: Tensor) -> Tensor:
-        """Rows ``start[b]`` to ``start[b] + L + H - 1`` of ``flat [rows + 1, K]``, ``[B, L + H, K]``.
+        """Rows ``start[b]`` to ``start[b] + L + H - 1`` of ``flat [rows, K]``, ``[B, L + H, K]``.
 
         A view in which windows overlap is indexed once per window rather than once per step.
         """
@@ -212,15 +168,20 @@ class EpochSampler:
         self._restored = False
         order = self._order()
         while self.position < len(self):
-            batch = order[self.position * self.batch_size : (self.position + 1) * self.batch_size]
+            first = self.position * self.batch_size
+            batch = order(first, min(first + self.batch_size, self.windows))
             self.position += 1
             yield torch.tensor_split(batch, self.world)[self.rank]
 
-    def _order(self) -> Tensor:
+    def _order(self) -> Callable[[int, int], Tensor]:
+        """Places ``first`` to ``stop - 1`` of the order of this epoch."""
         if not self.shuffle:
-            return torch.arange(self.windows)
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + self.epoch)
-        return torch.randperm(self.windows, generator=generator)
+            return torch.arange
+        seed = self.seed * 1_000_003 + self.epoch
+        if self.windows > _LONG_SHUFFLE:
+            return lambda first, stop: torch.from_numpy(shuffled(np.arange(first, stop), self.windows, seed))
+        order = torch.randperm(self.windows, generator=torch.Generator().manual_seed(seed))
+        return lambda first, stop: order[first:stop]
 
     @contextlib.contextmanager
     def one_back(self) -> Iterator[None]:
@@ -268,6 +229,45 @@ class WindowLoader:
             yield self.source.gather(series, origin)
 
 
+def shuffled(places: np.ndarray, size: int, seed: int) -> np.ndarray:
+    """What stands at ``places`` of a seeded shuffle of ``range(size)``, without making the shuffle: int64.
+
+    A Feistel network on the smallest even number of bits that holds ``size``; a number beyond it is sent through again
+    until it is inside (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+    """
+    half = max(1, -(-(size - 1).bit_length() // 2))
+    bits, low = np.uint64(half), np.uint64((1 << half) - 1)
+    keys = np.random.SeedSequence(seed).generate_state(6, np.uint64)
+
+    def once(number: np.ndarray) -> np.ndarray:
+        left, right = number >> bits, number & low
+        for key in keys:
+            left, right = right, left ^ (_mixed(right ^ key) & low)
+        return (left << bits) | right
+
+    found = once(places.astype(np.uint64))
+    while (beyond := found >= size).any():
+        found[beyond] = once(found[beyond])
+    return found.astype(np.int64)
+
+
+def _mixed(number: np.ndarray) -> np.ndarray:
+    """Every bit depends on every bit: the last steps of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return number ^ (number >> np.uint64(31))
+
+
+def _standard_rows(values: np.ndarray, targets: int, scaling: Scaling) -> np.ndarray:
+    """``values [rows, C + Kp + Kk]`` with standardised covariates; not a copy when there are none."""
+    if values.shape[1] == targets:
+        return values
+    out = values.copy()
+    for place, column in enumerate(range(targets, values.shape[1])):
+        out[:, column] = _standard(values[:, column], scaling.mean[place], scaling.deviation[place])
+    return out
+
+
 def _standard(values: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """``(values - mean) / deviation`` as float32 with 0 for NaN; float64 inside, where extremes do not overflow."""
     limit = np.finfo(np.float32).max
@@ -275,32 +275,12 @@ def _standard(values: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np
     return np.clip(np.nan_to_num(scaled, copy=False), -limit, limit).astype(np.float32)
 
 
-def _rows_before(panel: Panel, end: np.ndarray) -> np.ndarray | None:
-    """Mask of the rows with a step before ``end[s]``; None when that is all of them."""
-    if np.all(end >= panel.lengths):
-        return None
-    step = np.arange(len(panel.values)) - np.repeat(panel.indptr[:-1], panel.lengths)
-    return step < np.repeat(end, panel.lengths)
+def _standard_late(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """The same for a gathered batch ``[..., Kp + Kk]``, to the last bit."""
+    limit = torch.finfo(torch.float32).max
+    return torch.nan_to_num((values.double() - mean) / deviation).clamp_(-limit, limit).float()
 
 
-def _sum_by_series(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Sums ``[S, C]`` of rows ``[rows, C]`` laid out series by series; 0 for a series without rows."""
-    total = np.zeros((len(lengths), values.shape[1]))
-    filled = lengths > 0
-    if filled.any():
-        starts = (np.cumsum(lengths) - lengths)[filled]
-        total[filled] = np.add.reduceat(values, starts, axis=0, dtype=np.float64)
-    return total
-
-
-def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Column means and deviations, missing entries aside; 0 and 1 for a column without any."""
-    mean, deviation = np.zeros(values.shape[1]), np.ones(values.shape[1])
-    for column in range(values.shape[1]):
-        present = values[:, column]
-        present = present[~np.isnan(present)].astype(np.float64)
-        if len(present):
-            mean[column] = present.mean()
-            spread = present.std()
-            deviation[column] = spread if spread > max(1e-6 * abs(mean[column]), _TINY) else 1.0
-    return mean.astype(np.float32), deviation.astype(np.float32)
+def _complete(targets: np.ndarray) -> bool:
+    """Whether every target of every step is observed."""
+    return not any(np.isnan(targets[begin : begin + _BLOCK]).any() for begin in range(0, len(targets), _BLOCK))

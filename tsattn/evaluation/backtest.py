@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tsattn.data.build import build_panel
-from tsattn.data.panel import Panel
+from tsattn.data.panel import Panel, series_blocks
 from tsattn.data.split import chronological, last_origins
 from tsattn.data.walltime import format_time
 from tsattn.data.windows import WindowSource
@@ -199,10 +199,11 @@ def _summary(attention: bool | str, panel: Panel, forecaster: Forecaster) -> Att
 
 def _possible(panel: Panel, origins: np.ndarray, context: int) -> tuple[np.ndarray, dict[Any, str]]:
     """Which (origin, series) pairs have an observed past step, ``[windows, S]``, and the series without any."""
-    there = np.concatenate([[0], np.cumsum(~np.isnan(panel.targets).all(axis=1))])
-    begin = panel.indptr[:-1]
-    stop = np.maximum(origins, 0)
-    keep = (origins >= 1) & (there[begin + stop] > there[begin + np.maximum(stop - context, 0)])
+    keep = origins >= 1
+    for series, rows in series_blocks(panel.indptr):
+        there = np.concatenate([[0], np.cumsum(~np.isnan(panel.targets[rows]).all(axis=1))])
+        begin, stop = panel.indptr[:-1][series] - rows.start, np.maximum(origins[:, series], 0)
+        keep[:, series] &= there[begin + stop] > there[begin + np.maximum(stop - context, 0)]
     lost = np.flatnonzero(~keep.any(axis=0))
     if len(lost) == len(panel):
         raise DataError(
@@ -252,9 +253,8 @@ def _fresh(forecaster: Forecaster, panel: Panel, moment: int) -> Forecaster:
     copy = type(forecaster)(**forecaster._plain_parameters())
     step, exact = panel.schema.freq.index(panel.start, moment)
     stop = np.clip(np.where(exact, step, step + 1), 0, panel.lengths)
-    known = panel.span(np.zeros(len(panel), dtype=np.int64), stop)
     try:
-        split = chronological(known, copy.context, copy.horizon, None)
+        split = chronological(panel, copy.context, copy.horizon, None, stop)
     except DataError as error:
         cut = format_time(moment, panel.schema.tz, integer=panel.schema.integer_time)
         raise DataError(
@@ -262,7 +262,7 @@ def _fresh(forecaster: Forecaster, panel: Panel, moment: int) -> Forecaster:
             f"Or use fewer windows, a smaller step, or leave out series "
             f"that ended long before the others."
         ) from None
-    return copy._fit_panel(known, split)
+    return copy._fit_panel(panel, split, stop=stop)
 
 
 def _roll(

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tsattn.data.panel import series_blocks
 from tsattn.errors import ConfigError
 from tsattn.evaluation.pooling import (
     By,
@@ -224,26 +225,35 @@ def seasonal_scale(
     """
     if season < 1:
         raise ConfigError(f"season must be at least 1, not {season!r}.")
-    values = np.asarray(values, dtype=np.float64)
-    seen = ~np.isnan(values) if observed is None else np.asarray(observed, dtype=bool) & ~np.isnan(values)
-    rows, targets = values.shape
-    bounds = np.array([0, rows]) if indptr is None else np.asarray(indptr)
-    lengths = np.diff(bounds)
+    bounds = np.array([0, len(values)]) if indptr is None else np.asarray(indptr)
+    parts = []
+    for series, rows in series_blocks(bounds):
+        block = np.asarray(values[rows], dtype=np.float64)
+        seen = ~np.isnan(block) if observed is None else np.asarray(observed[rows], dtype=bool) & ~np.isnan(block)
+        stop = None if ends is None else np.asarray(ends)[series]
+        parts.append(_scale_sums(block, seen, season, np.diff(bounds[series.start : series.stop + 1]), stop))
+    empty = np.zeros((3, 0, np.shape(values)[1]))
+    count, absolute, squared = np.concatenate(parts, axis=1) if parts else empty
+    scale_mae, scale_mse = ratio(absolute, count), ratio(squared, count)
+    return (scale_mae[0], scale_mse[0]) if indptr is None else (scale_mae, scale_mse)
+
+
+def _scale_sums(
+    values: np.ndarray, seen: np.ndarray, season: int, lengths: np.ndarray, ends: np.ndarray | None
+) -> np.ndarray:
+    """Number of pairs of each series, and the sums of their distances and squared distances: ``[3, s, C]``."""
     code = np.repeat(np.arange(len(lengths)), lengths)
     if ends is not None:
-        inside = np.arange(rows) - bounds[code] < np.asarray(ends)[code]
-        seen = seen & inside[:, None]
-    same = code[season:] == code[:-season]
-    paired = seen[season:] & seen[:-season] & same[:, None]
-    step = np.where(paired, values[season:], 0.0) - np.where(paired, values[:-season], 0.0)
+        step = np.arange(len(values)) - (np.cumsum(lengths) - lengths)[code]
+        seen = seen & (step < ends[code])[:, None]
+    paired = seen[season:] & seen[:-season] & (code[season:] == code[:-season])[:, None]
+    apart = np.where(paired, values[season:], 0.0) - np.where(paired, values[:-season], 0.0)
 
     def per_series(entries: np.ndarray) -> np.ndarray:
-        sums = [np.bincount(code[season:], entries[:, c], minlength=len(lengths)) for c in range(targets)]
-        return np.stack(sums, axis=1) if targets else np.zeros((len(lengths), 0))
+        sums = [np.bincount(code[season:], entries[:, c], minlength=len(lengths)) for c in range(values.shape[1])]
+        return np.stack(sums, axis=1) if sums else np.zeros((len(lengths), 0))
 
-    count = per_series(paired)
-    scale_mae, scale_mse = ratio(per_series(np.abs(step)), count), ratio(per_series(step**2), count)
-    return (scale_mae[0], scale_mse[0]) if indptr is None else (scale_mae, scale_mse)
+    return np.stack([per_series(paired), per_series(np.abs(apart)), per_series(apart**2)])
 
 
 def score_table(

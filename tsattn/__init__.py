@@ -20,6 +20,7 @@ _HOME = {
     "Forecaster": "tsattn.forecaster",
     "InputSpec": "tsattn.models.base",
     "Network": "tsattn.models.base",
+    "OnDisk": "tsattn.data.ondisk",
     "Output": "tsattn.models.base",
     "TrainConfig": "tsattn.training.config",
     "TsattnError": "tsattn.errors",
@@ -46,6 +47,7 @@ __all__ = [
     "Forecaster",
     "InputSpec",
     "Network",
+    "OnDisk",
     "Output",
     "TrainConfig",
     "TsattnError",
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from tsattn.data.batch import Batch
     from tsattn.data.catalog import list_datasets, load_dataset
     from tsattn.data.datamodule import ForecastDataModule
+    from tsattn.data.ondisk import OnDisk
     from tsattn.data.table import from_wide
     from tsattn.errors import TsattnError, TsattnWarning
     from tsattn.evaluation.backtest import Backtest

@@ -19,7 +19,7 @@ import pytest
 from tsattn.data import catalog
 from tsattn.data.catalog import dataset_card, list_datasets, load_dataset
 from tsattn.errors import ConfigError, DatasetError, TsattnError, TsattnWarning
-from tsattn.resources import resource_path
+from tsattn.resources import cache_dir, resource_path
 
 REAL_DATA = os.environ.get("TSATTN_DATA")
 SHIPPED = ["air_passengers", "nyc_weather"]
@@ -473,7 +473,7 @@ def test_default_cache_folder(
     monkeypatch.delenv("TSATTN_CACHE")
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setenv(variable, str(tmp_path))
-    assert catalog._cache_dir() == tmp_path / expected
+    assert cache_dir() == tmp_path / expected
 
 
 # --- the M4 layout ---

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 from tsattn.data.calendar import Frequency, calendar_features, infer_frequency
 from tsattn.data.columns import category_values, is_category
 from tsattn.data.fill import Coded, coded_columns, panel_codes, panel_values, static_codes, static_values
+from tsattn.data.ondisk import on_disk
 from tsattn.data.panel import Panel
 from tsattn.data.rows import Rows, read_rows
 from tsattn.data.schema import Roles, Schema
-from tsattn.data.table import Columns, column_names, read_columns
+from tsattn.data.table import Columns, column_names, read_columns, require_columns
 from tsattn.data.walltime import DAY, HOUR
 from tsattn.errors import DataError, warn
 
@@ -25,7 +26,7 @@ _CHUNK = 1 << 20  # rows whose steps are computed at once: bounds the temporarie
 
 
 def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | None = None) -> Panel:
-    """The panel of ``table``.
+    """The panel of ``table``; in memory-mapped files for an ``OnDisk``, or a Parquet path too large for the memory.
 
     ``freq`` is a pandas alias (old or new), an offset, a timedelta or an integer step; None infers it. With
     ``schema`` (of the training table) the frequency and the categories are taken from there, and an unseen category
@@ -34,20 +35,29 @@ def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | 
 
     Raises DataError naming column, what was found, where, how many, and the fix.
     """
+    disk = on_disk(table, len(roles.columns()))
+    table = table if disk is None else disk.path
     if schema is None and roles.id == DEFAULT_ID and DEFAULT_ID not in column_names(table):
         roles = replace(roles, id=None)  # a single series needs no id column
     if schema is not None and roles.id is None and DEFAULT_ID in column_names(table):
         _refuse_ids(table)
+    if disk is not None:
+        from tsattn.data.stream import stream_panel  # it builds on this module
+
+        require_columns(table, roles.columns())
+        return stream_panel(disk, roles, freq=freq, schema=schema)
     columns = read_columns(table, roles.columns(), id=roles.id, covariates=roles.covariates)
     rows = read_rows(columns, roles, training=schema is None)
     step = rows.constant_step()
     training, met = schema is None, None
     if schema is None:
         schema, met = _schema(columns, rows, freq, step)
-    _check_time_kind(schema, rows)
-    indptr, place = _grid(rows, schema, step, training)
-    if training:
-        _mention_sparse(rows, schema, int(indptr[-1]))
+    check_time_kind(schema, rows)
+    indptr, place = grid_of(rows, schema, step)
+    if training and is_sparse(len(rows), int(indptr[-1])):
+        mention_sparse(schema, len(rows), int(indptr[-1]), widest_gap(rows, place)[1])
+    elif not training:
+        refuse_coarser(schema, *closest_rows(rows, place))
     coded = coded_columns(columns, schema, met)
     size = int(indptr[-1])
     panel = Panel(
@@ -60,25 +70,30 @@ def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | 
         ids=rows.ids,
         schema=schema,
     )
-    return _with_calendar(panel)
+    return with_calendar(panel)
 
 
 def _schema(columns: Columns, rows: Rows, freq: Any, step: int | None) -> tuple[Schema, dict[str, Coded]]:
     """The schema of a training table, and the categories met on the way."""
     roles = rows.roles
-    if roles.calendar and rows.integer:
-        raise DataError(
-            f"Calendar features ({', '.join(roles.calendar)}) need stamps, but the time column {roles.time!r} holds "
-            f"integers. Leave them out of known=, or pass stamps."
-        )
-    frequency = _inferred(rows, step) if freq is None else Frequency.parse(freq, tz=rows.tz)
+    refuse_calendar_of_integers(roles, rows.integer)
+    frequency = inferred_frequency(rows, step) if freq is None else Frequency.parse(freq, tz=rows.tz)
     names = [name for name in (*roles.known_columns, *roles.past, *roles.static) if is_category(columns[name])]
     coded = {name: category_values(columns[name]) for name in names}
     categories = {name: tuple(labels) for name, (_, labels) in coded.items()}
     return Schema(roles, frequency, rows.unit, categories), coded
 
 
-def _inferred(rows: Rows, step: int | None) -> Frequency:
+def refuse_calendar_of_integers(roles: Roles, integer: bool) -> None:
+    """Raise DataError when calendar features are asked of a time column that holds integers."""
+    if roles.calendar and integer:
+        raise DataError(
+            f"Calendar features ({', '.join(roles.calendar)}) need stamps, but the time column {roles.time!r} holds "
+            f"integers. Leave them out of known=, or pass stamps."
+        )
+
+
+def inferred_frequency(rows: Rows, step: int | None) -> Frequency:
     """The frequency of a table, from a part of it where one step throughout makes the rest the same."""
     times, codes = rows.times, rows.codes
     if step is not None and (rows.integer or step < 23 * HOUR):
@@ -100,7 +115,8 @@ def _inferred(rows: Rows, step: int | None) -> Frequency:
         raise DataError(f"Time column {rows.roles.time!r}: {error}") from None
 
 
-def _check_time_kind(schema: Schema, rows: Rows) -> None:
+def check_time_kind(schema: Schema, rows: Rows) -> None:
+    """Raise DataError when the times of a table are not of the kind that the schema counts in."""
     name = rows.roles.time
     if rows.integer != (schema.freq.kind == "integer"):
         found, wanted = ("integers", "stamps") if rows.integer else ("stamps", "integers")
@@ -116,7 +132,7 @@ def _check_time_kind(schema: Schema, rows: Rows) -> None:
         )
 
 
-def _grid(rows: Rows, schema: Schema, step: int | None, training: bool) -> tuple[np.ndarray, np.ndarray | None]:
+def grid_of(rows: Rows, schema: Schema, step: int | None) -> tuple[np.ndarray, np.ndarray | None]:
     """``indptr [S + 1]`` of the regular grid, and the place of each row on it ``[n]`` (None: the rows are the
     grid)."""
     freq = schema.freq
@@ -124,13 +140,11 @@ def _grid(rows: Rows, schema: Schema, step: int | None, training: bool) -> tuple
     if step is not None and straight and step == freq.n * (DAY if freq.kind == "day" else 1):
         return np.append(rows.first, len(rows)), None
     steps = _steps(rows, schema)
-    if not training:
-        _refuse_coarser(rows, schema, steps)
     indptr = np.concatenate([[0], np.cumsum(steps[rows.last] + 1)])
-    _check_growth(rows, steps, int(indptr[-1]))
+    steps += indptr[rows.codes]
+    _check_growth(rows, indptr, steps)
     if indptr[-1] == len(rows):
         return indptr, None
-    steps += indptr[rows.codes]
     return indptr, steps
 
 
@@ -170,10 +184,15 @@ def _off_grid(rows: Rows, schema: Schema, bad: np.ndarray) -> DataError:
     )
 
 
-def _widest_gap(rows: Rows, steps: np.ndarray) -> str:
-    jump = np.where(rows.codes[1:] == rows.codes[:-1], np.diff(steps), 0)
-    worst = int(jump.argmax())
-    return (
+def widest_gap(rows: Rows, place: np.ndarray | None) -> tuple[int, str]:
+    """The most steps between two neighbouring rows of a series, and a sentence that says where; (1, "") if none."""
+    if place is None:
+        return 1, ""
+    jump = np.where(rows.codes[1:] == rows.codes[:-1], np.diff(place), 0)
+    worst = int(jump.argmax()) if len(jump) else 0
+    if not len(jump) or jump[worst] <= 1:
+        return 1, ""
+    return int(jump[worst]), (
         f"The largest gap, {int(jump[worst])} steps, is in {rows.name(rows.codes[worst])} from {rows.when(worst)} to "
         f"{rows.when(worst + 1)}."
     )
@@ -189,36 +208,49 @@ def _refuse_ids(table: Any) -> None:
         )
 
 
-def _refuse_coarser(rows: Rows, schema: Schema, steps: np.ndarray) -> None:
-    """A table of a coarser frequency lies on the grid, too, but its forecasts would come a step too early."""
+def closest_rows(rows: Rows, place: np.ndarray | None) -> tuple[int, int]:
+    """How many neighbouring rows of one series there are, and the fewest steps between two (0 without any)."""
     same = rows.codes[1:] == rows.codes[:-1]
-    gaps = np.diff(steps)[same]
-    if len(gaps) >= 2 and gaps.min() > 1:
+    if place is None:
+        return int(same.sum()), int(same.any())
+    gaps = np.diff(place)[same]
+    return len(gaps), int(gaps.min()) if len(gaps) else 0
+
+
+def refuse_coarser(schema: Schema, pairs: int, closest: int) -> None:
+    """A table of a coarser frequency lies on the grid, too, but its forecasts would come a step too early."""
+    if pairs >= 2 and closest > 1:
         raise DataError(
             f"The model was trained at frequency {schema.freq.alias!r}, but no two rows of this table (time column "
-            f"{rows.roles.time!r}) are one step apart: the closest are {int(gaps.min())}. Resample it first."
+            f"{schema.roles.time!r}) are one step apart: the closest are {closest}. Resample it first."
         )
 
 
-def _check_growth(rows: Rows, steps: np.ndarray, grid: int) -> None:
+def _check_growth(rows: Rows, indptr: np.ndarray, place: np.ndarray) -> None:
+    grid = int(indptr[-1])
     if grid > 1_000_000 and grid > _MAX_GRID_GROWTH * len(rows):
         raise DataError(
             f"The regular grid of the time column {rows.roles.time!r} would have {grid} steps for {len(rows)} rows. "
-            f"{_widest_gap(rows, steps)} Correct the stamps there, or pass a coarser freq=."
+            f"{widest_gap(rows, place)[1]} Correct the stamps there, or pass a coarser freq=."
         )
 
 
-def _mention_sparse(rows: Rows, schema: Schema, grid: int) -> None:
-    if grid >= _SPARSE * len(rows) and len(rows) > 2:
-        steps = schema.freq.index(rows.times[rows.first][rows.codes], rows.times)[0]
-        warn(
-            f"The table has {len(rows)} of the {grid} steps of its grid (time column {rows.roles.time!r}, frequency "
-            f"{schema.freq.alias!r}); the others are unobserved. {_widest_gap(rows, steps)} If that is not meant, "
-            f"correct the stamps or pass a coarser freq=."
-        )
+def is_sparse(rows: int, grid: int) -> bool:
+    """Whether the grid has so many steps without a row that it is worth a word."""
+    return grid >= _SPARSE * rows and rows > 2
 
 
-def _with_calendar(panel: Panel) -> Panel:
+def mention_sparse(schema: Schema, rows: int, grid: int, gap: str) -> None:
+    """Warn that most steps of the grid have no row; ``gap`` says where the largest gap is."""
+    warn(
+        f"The table has {rows} of the {grid} steps of its grid (time column {schema.roles.time!r}, frequency "
+        f"{schema.freq.alias!r}); the others are unobserved. {gap} If that is not meant, "
+        f"correct the stamps or pass a coarser freq=."
+    )
+
+
+def with_calendar(panel: Panel) -> Panel:
+    """The panel with its calendar columns filled in, in place."""
     names = panel.schema.roles.calendar
     for begin in range(0, len(panel.values) if names else 0, _CHUNK):
         row = np.arange(begin, min(begin + _CHUNK, len(panel.values)))

@@ -26,7 +26,7 @@ from typing import IO, TYPE_CHECKING, Any
 import yaml
 
 from tsattn.errors import DatasetError, listed, unknown_name, warn
-from tsattn.resources import resource_path
+from tsattn.resources import cache_dir, resource_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,7 +196,7 @@ def _expand(names: str | list[str] | None) -> str | tuple[str, ...] | None:
 
 def _locate(card: DatasetCard, item: DataFile, data_dir: str | os.PathLike[str] | None) -> Path:
     """The checked path of one file, fetched if it is nowhere on this machine."""
-    cache = _cache_dir()
+    cache = cache_dir()
     folders = [resource_path("datasets")] if card.shipped else [*_user_folders(data_dir), cache]
     for folder in folders:
         for name in (item.file, *item.also):
@@ -215,19 +215,6 @@ def _user_folders(data_dir: str | os.PathLike[str] | None) -> list[Path]:
         if not folder.is_dir():
             raise DatasetError(f"{origin} names {str(folder)!r}, which is not a folder on this machine.")
     return [folder for _, folder in folders]
-
-
-def _cache_dir() -> Path:
-    """``TSATTN_CACHE``, or the platform's own cache folder for tsattn. It need not exist yet."""
-    if chosen := os.environ.get("TSATTN_CACHE"):
-        return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return base / "tsattn"
 
 
 def _check_file(card: DatasetCard, item: DataFile, path: Path) -> None:

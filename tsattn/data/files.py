@@ -29,13 +29,13 @@ def file_columns(path: Path) -> list[str]:
     if not os.path.exists(path):
         raise DataError(f"No such file or folder: {path}.")
     try:
-        if _is_parquet(path):
+        if is_parquet(path):
             names = _all_names(_parquet(path))
         else:
             with csv.open_csv(path) as reader:
                 names = reader.schema.names
     except UNREADABLE as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     if not names:
         raise DataError(f"Nothing to read in {path}: expected Parquet files in this folder.")
     return list(names)
@@ -49,9 +49,9 @@ def read_file(path: Path, wanted: list[str], *, id: str | None = None, covariate
     value has a leading zero.
     """
     try:
-        columns = _read_parquet(path, wanted) if _is_parquet(path) else _read_csv(path, wanted, id, covariates)
+        columns = _read_parquet(path, wanted) if is_parquet(path) else _read_csv(path, wanted, id, covariates)
     except UNREADABLE as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     return pa.table(columns)
 
 
@@ -67,7 +67,7 @@ def _read_csv(path: Path, wanted: list[str], id: str | None, covariates: Collect
         if is_text(column.type):
             # Only an empty field is missing: "NA" is a name here (Namibia), not a gap.
             column = pc.if_else(pc.equal(column, ""), None, column)
-            columns[name] = _whole_numbers(column) if name == id else column
+            columns[name] = whole_numbers(column) if name == id else column
     return columns
 
 
@@ -84,11 +84,20 @@ def _csv_columns(path: Path, names: list[str], text: list[str]) -> dict[str, pa.
 
 
 def _read_parquet(path: Path, wanted: list[str]) -> dict[str, pa.ChunkedArray]:
+    dataset, folders = parquet_dataset(path, wanted)
+    table = dataset.to_table(columns=wanted)
+    return {name: whole_numbers(table[name]) if name in folders else table[name] for name in wanted}
+
+
+def parquet_dataset(path: Path, wanted: list[str]) -> tuple[pyarrow.dataset.Dataset, list[str]]:
+    """The columns ``wanted`` of a file or folder, one type each; and those that are names of folders, as text.
+
+    Raises DataError when a file lacks a column, or when the files do not agree on one.
+    """
     dataset = _parquet(path)
     folders = _folder_names(dataset)
     kinds = [(name, pa.string() if name in folders else _one_type(path, dataset, name)) for name in wanted]
-    table = _parquet(path, pa.schema(kinds)).to_table(columns=wanted)
-    return {name: _whole_numbers(table[name]) if name in folders else table[name] for name in wanted}
+    return _parquet(path, pa.schema(kinds)), [name for name in folders if name in wanted]
 
 
 def _all_names(dataset: pyarrow.dataset.Dataset) -> list[str]:
@@ -177,7 +186,8 @@ def _folder_names(found: pyarrow.dataset.Dataset) -> list[str]:
     return [] if first is None else list(get_partition_keys(first.partition_expression))
 
 
-def _is_parquet(path: Path) -> bool:
+def is_parquet(path: Path) -> bool:
+    """Whether a path is read as Parquet: a folder, or a file with that ending."""
     return path.is_dir() or path.suffix.lower() in {".parquet", ".pq"}
 
 
@@ -185,7 +195,7 @@ def _has_leading_zero(text: pa.ChunkedArray) -> bool:
     return bool(pc.any(pc.match_substring_regex(text, _LEADING_ZERO)).as_py())
 
 
-def _whole_numbers(text: pa.ChunkedArray) -> pa.ChunkedArray:
+def whole_numbers(text: pa.ChunkedArray) -> pa.ChunkedArray:
     """Integers where every value is one as it stands (``str(int(v)) == v``), the text itself otherwise."""
     if text.null_count < len(text) and pc.all(pc.match_substring_regex(text, _WHOLE)).as_py():
         try:
@@ -219,7 +229,8 @@ def _begins_like_utf16(path: Path) -> bool:
         return stream.read(2) in (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
+def unreadable(path: Path, error: Exception) -> DataError:
+    """What to say of a file that Arrow cannot read."""
     if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
         return _not_utf8(path, str(error))
     if isinstance(error, pa.ArrowInvalid) and _begins_like_utf16(path):

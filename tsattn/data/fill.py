@@ -21,11 +21,18 @@ def float32_values(array: pa.Array, name: str, role: str, rows: Rows | None = No
     whole table) lets the message say which series and times.
     """
     column = number_values(array, name, role)
+    values = as_float32(column, name, role, rows)
+    if column.dtype == np.float64 and len(column) and not np.isnan(column).all():
+        mention_rounding(float(np.nanmin(column)), float(np.nanmax(column)), name, role)
+    return values
+
+
+def as_float32(column: np.ndarray, name: str, role: str, rows: Rows | None = None) -> np.ndarray:
+    """Numbers ``[n]`` as float32; raises DataError for infinity and what float32 cannot hold."""
     with np.errstate(over="ignore"):
         values = column.astype(np.float32, copy=False)
     wrong = np.isinf(values)
     if not wrong.any():
-        _mention_rounding(column, name, role)
         return values
     bad = np.flatnonzero(wrong)
     infinite = int(np.isinf(column[bad]).sum())
@@ -39,11 +46,8 @@ def float32_values(array: pa.Array, name: str, role: str, rows: Rows | None = No
     )
 
 
-def _mention_rounding(column: np.ndarray, name: str, role: str) -> None:
-    """Warn when float32, seven digits, cannot tell the values of a column apart."""
-    if column.dtype != np.float64 or not len(column) or np.isnan(column).all():
-        return
-    low, high = float(np.nanmin(column)), float(np.nanmax(column))
+def mention_rounding(low: float, high: float, name: str, role: str) -> None:
+    """Warn when float32, seven digits, cannot tell values between ``low`` and ``high`` apart."""
     step = max(abs(low), abs(high)) * float(np.finfo(np.float32).eps)
     if low < high and step > 0.01 * (high - low):
         warn(
@@ -61,21 +65,30 @@ def coded_columns(columns: Columns, schema: Schema, known: dict[str, Coded] | No
 
 def codes_of(array: pa.Array, name: str, schema: Schema) -> np.ndarray:
     """Codes int32 from 1 by the labels of the schema; 0 for missing and for unseen labels (one warning)."""
-    found, labels = _as_category(array, name)
-    position = {label: code for code, label in enumerate(schema.categories[name], start=1)}
-    lookup = np.array([position.get(label, 0) for label in labels] + [0], dtype=np.int32)
-    codes = lookup[found]
-    unseen = [label for label in labels if label not in position]
-    if unseen:
-        count = int(((codes == 0) & (found >= 0)).sum())
+    found, labels = as_category(array, name)
+    lookup = label_codes(labels, schema.categories[name])
+    mention_unseen(name, labels, lookup, np.bincount(found + 1, minlength=len(labels) + 1)[1:], len(found))
+    return np.append(lookup, np.int32(0))[found]
+
+
+def label_codes(labels: list[str], known: tuple[str, ...]) -> np.ndarray:
+    """The code of each label int32 ``[n]``: its place in ``known``, counted from 1; 0 for those not in it."""
+    position = {label: code for code, label in enumerate(known, start=1)}
+    return np.array([position.get(label, 0) for label in labels], dtype=np.int32)
+
+
+def mention_unseen(name: str, labels: list[str], codes: np.ndarray, counts: np.ndarray, rows: int) -> None:
+    """Warn of labels without a code; ``counts [n]`` of each label among ``rows`` rows."""
+    unseen = np.flatnonzero(codes == 0)
+    if len(unseen):
         warn(
-            f"Column {name!r} has {len(unseen)} categories that training did not see ({listed(map(repr, unseen))}; "
-            f"{count} of {len(codes)} rows). They are treated as unknown."
+            f"Column {name!r} has {len(unseen)} categories that training did not see "
+            f"({listed(repr(labels[i]) for i in unseen)}; {int(counts[unseen].sum())} of {rows} rows). They are "
+            f"treated as unknown."
         )
-    return codes
 
 
-def _as_category(array: pa.Array, name: str) -> Coded:
+def as_category(array: pa.Array, name: str) -> Coded:
     """A column that was a category in training; a file may have turned its labels into numbers."""
     kind = array.type
     if pa.types.is_null(kind):
@@ -120,7 +133,7 @@ def static_values(columns: Columns, schema: Schema, rows: Rows) -> np.ndarray:
     values = np.full((len(rows.first), len(names)), np.nan, dtype=np.float32)
     for position, name in enumerate(names):
         column = rows.sort(float32_values(columns[name], name, "static", rows))
-        values[:, position] = _one_each(column, np.isnan(column), name, rows)
+        values[:, position] = one_each(column, np.isnan(column), name, rows)
     return values
 
 
@@ -130,11 +143,11 @@ def static_codes(coded: dict[str, np.ndarray], schema: Schema, rows: Rows) -> np
     codes = np.zeros((len(rows.first), len(names)), dtype=np.int32)
     for position, name in enumerate(names):
         column = rows.sort(coded[name])
-        codes[:, position] = _one_each(column, column == 0, name, rows)
+        codes[:, position] = one_each(column, column == 0, name, rows)
     return codes
 
 
-def _one_each(column: np.ndarray, missing: np.ndarray, name: str, rows: Rows) -> np.ndarray:
+def one_each(column: np.ndarray, missing: np.ndarray, name: str, rows: Rows) -> np.ndarray:
     """The one value per series of a static column ``[n]``, missing entries aside; refuses a series with two
     values."""
     there = np.flatnonzero(~missing)

@@ -22,14 +22,14 @@ from tsattn.data.schema import Schema
 _BLOCK = 1 << 20  # rows that are read at once: bounds the temporaries
 
 
-def series_blocks(indptr: np.ndarray) -> Iterator[tuple[slice, slice]]:
+def series_blocks(indptr: np.ndarray, rows: int = _BLOCK) -> Iterator[tuple[slice, slice]]:
     """All series ``indptr [S + 1]``, some at a time: which series, and which rows are theirs.
 
-    A block has up to a million rows, or one series that is longer.
+    A block has up to ``rows`` rows, or one series that is longer.
     """
     first = 0
     while first < len(indptr) - 1:
-        stop = int(np.searchsorted(indptr, indptr[first] + _BLOCK, side="right")) - 1
+        stop = int(np.searchsorted(indptr, indptr[first] + rows, side="right")) - 1
         stop = max(stop, first + 1)
         yield slice(first, stop), slice(int(indptr[first]), int(indptr[stop]))
         first = stop

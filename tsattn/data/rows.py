@@ -91,13 +91,24 @@ def read_rows(columns: Columns, roles: Roles, *, training: bool) -> Rows:
         codes, ids = np.zeros(len(columns[roles.time]), dtype=np.int32), pa.nulls(1)
     else:
         codes, ids = id_values(columns[roles.id], roles.id)
-        lone = int((np.bincount(codes) < 2).sum())
-        if training and len(ids) > 1 and lone * 2 >= len(ids):
-            warn(
-                f"{lone} of the {len(ids)} series named by column {roles.id!r} have a single row. Is {roles.id!r} "
-                f"the column that names the series?"
-            )
+        if training:
+            mention_lone(np.bincount(codes), roles.id)
     times, tz, unit = time_values(columns[roles.time], roles.time)
+    return sorted_rows(codes, times, ids, roles, tz, unit)
+
+
+def mention_lone(counts: np.ndarray, name: str) -> None:
+    """Warn when most series have a single row (``counts [S]``): the column probably names rows."""
+    lone = int((counts < 2).sum())
+    if len(counts) > 1 and lone * 2 >= len(counts):
+        warn(
+            f"{lone} of the {len(counts)} series named by column {name!r} have a single row. Is {name!r} "
+            f"the column that names the series?"
+        )
+
+
+def sorted_rows(codes: np.ndarray, times: np.ndarray, ids: pa.Array, roles: Roles, tz: str | None, unit: str) -> Rows:
+    """Rows of series ``codes [n]`` (all of ``ids`` occur) at ``times [n]``; refuses two of one series and time."""
     order = sort_order(codes, times)
     if order is not None:
         codes, times = codes[order], times[order]

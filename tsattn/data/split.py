@@ -74,7 +74,7 @@ def scored_origins(first: np.ndarray, stop: np.ndarray, horizon: int, step: int 
 def chronological(
     panel: Panel, context: int, horizon: int, val_size: int | float | None, stop: np.ndarray | None = None
 ) -> Split:
-    """Cut each series, up to step ``stop[s]`` (its end), once: training first, the last ``val_size`` steps for validation.
+    """Cut each series once: training first, the last ``val_size`` steps before ``stop[s]`` (its end) for validation.
 
     ``val_size`` is a number of steps, a fraction of each series (below 1), 0 for no validation, or None for a tenth
     of each series and at least one horizon. A series too short to give both parts is used for training alone when the

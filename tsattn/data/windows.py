@@ -45,8 +45,9 @@ class WindowSource:
         values = panel.values if self._late else _standard_rows(panel.values, self.targets, scaling)
         static = _standard(panel.static_values, scaling.static_mean, scaling.static_deviation)
         scale = np.ones((len(panel), self.targets), dtype=np.float32) if scale is None else scale
-        outside = np.zeros(values.shape[1], dtype=np.float32)  # what is read of steps that no series has
-        outside[: self.targets] = np.nan
+        outside = np.full(values.shape[1], np.nan, dtype=np.float32)  # what is read of steps that no series has
+        if not self._late:
+            outside[self.targets :] = 0.0
         tensors = {
             "values": values if self.rows else outside[None],
             "codes": panel.codes if self.rows else np.zeros((1, panel.codes.shape[1]), dtype=np.int32),

@@ -47,6 +47,20 @@ def test_help_of_each_command(name, capsys):
     assert f"usage: tsattn {name}" in capsys.readouterr().out
 
 
+def test_a_table_on_disk(table, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TSATTN_CACHE", str(tmp_path / "cache"))
+    parquet = tmp_path / "waves.parquet"
+    pd.read_csv(table, parse_dates=["ds"]).to_parquet(parquet, index=False)
+    for name, more in (("memory", []), ("disk", ["--on_disk", "true"])):
+        run, out = tmp_path / name, tmp_path / f"{name}.csv"
+        assert main(["fit", *quick(str(parquet), run), *more]) == 0
+        assert main(["predict", "--model", str(run), "--data", str(parquet), "--out", str(out), *more]) == 0
+    assert (tmp_path / "memory.csv").read_bytes() == (tmp_path / "disk.csv").read_bytes()
+    assert len(list((tmp_path / "cache" / "panels").glob("*/panel.json"))) == 2  # to train on, and to forecast
+    assert main(["predict", "--model", str(run), "--data", table, "--on_disk", "true", "--out", str(out)]) == 2
+    assert "Only Parquet can be read piece by piece" in capsys.readouterr().err
+
+
 def test_fit_predict_backtest(table, tmp_path, capsys):
     assert main(["fit", *quick(table, tmp_path / "run")]) == 0
     out = tmp_path / "f.parquet"

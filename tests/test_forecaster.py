@@ -187,6 +187,18 @@ def test_own_network_class(waves, tmp_path):
     np.testing.assert_array_equal(loaded.predict().windows.point, model.predict().windows.point)
 
 
+def test_short_epochs_and_validations(waves):
+    training = {**QUICK, "epochs": 3, "batch_size": 16, "epoch_steps": 4, "validation_windows": 5}
+    model = forecaster(training=training).fit(waves)
+    assert (model.summary_.batches, model.summary_.epochs, model.summary_.steps) == (4, 3, 12)
+    assert model.summary_.best_val_loss is not None
+    same = forecaster(training=training).fit(waves)
+    assert same.predict().to_frame().equals(model.predict().to_frame())
+    for name in ("epoch_steps", "validation_windows"):
+        with pytest.raises(ConfigError, match=f"training.{name} must be above 0, found 0"):
+            forecaster(training={name: 0}).fit(waves)
+
+
 def test_no_validation_part_keeps_the_last_weights(waves):
     model = forecaster().fit(waves, val_size=0)
     assert (model.summary_.validation_windows, model.summary_.best_epoch) == (0, None)

@@ -241,7 +241,7 @@ class Forecaster(BaseEstimator):
             split,
             horizon=self.horizon,
             context=self.context,
-            batch_size=config.batch_size,
+            **config.reading(),
             quantiles=levels,
             seed=self.seed,
         )

@@ -170,11 +170,9 @@ def test_a_stopped_build_goes_on(place, calls, tmp_path, monkeypatch):
     assert not list(cache.glob("*.part"))
 
 
-@pytest.mark.slow
-def test_killed_at_any_moment(tmp_path):
-    """``kill -9`` at twelve moments of a build, then once to the end."""
-    path, cache = folder(table(200), tmp_path / "data", files=8), tmp_path / "cache"
-    code = textwrap.dedent(
+def building(path: Path, cache: Path) -> str:
+    """A program that builds the panel."""
+    return textwrap.dedent(
         f"""
         import tsattn, sys
         from tsattn.data import stream
@@ -183,10 +181,16 @@ def test_killed_at_any_moment(tmp_path):
         stream._BUCKET, stream._BATCH, stream._STATE_SECONDS = 60, 16, 0.0
         roles = Roles.of("unique_id", "ds", "y", ["temp", "calendar.hour"], ["kind"], ["region", "size"])
         print("begin", flush=True)
-        build_panel(tsattn.OnDisk({str(path)!r}, {str(cache)!r}), roles)
+        print(build_panel(tsattn.OnDisk({str(path)!r}, {str(cache)!r}), roles).checksum())
         """
     )
-    killed = 0
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(tmp_path):
+    """``kill -9`` at twelve moments of a build, then once to the end."""
+    path, cache = folder(table(200), tmp_path / "data", files=8), tmp_path / "cache"
+    code, killed = building(path, cache), 0
     for moment in np.linspace(0.02, 0.6, 12):
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
@@ -200,7 +204,17 @@ def test_killed_at_any_moment(tmp_path):
     same(build_panel(path, ROLES), build_panel(tsattn.OnDisk(path, cache), ROLES))
 
 
-@pytest.mark.parametrize("damage", ["short", "gone", "description", "ids", "state"])
+@pytest.mark.slow
+def test_three_processes_build_one_panel(tmp_path):
+    path, cache = folder(table(100), tmp_path / "data"), tmp_path / "cache"
+    command = [sys.executable, "-c", building(path, cache)]
+    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = {process.communicate(timeout=100)[0] for process in processes}
+    assert said == {f"begin\n{build_panel(path, ROLES).checksum()}\n"}
+    assert len(list(cache.glob("*/panel.json"))) == 1
+
+
+@pytest.mark.parametrize("damage", ["short", "gone", "description", "ids", "flipped", "state"])
 def test_damaged_files_are_made_again(damage, tmp_path):
     path, cache = folder(table(), tmp_path / "data"), tmp_path / "cache"
     first = build_panel(tsattn.OnDisk(path, cache), ROLES)
@@ -211,6 +225,10 @@ def test_damaged_files_are_made_again(damage, tmp_path):
         (made / "start").unlink()
     elif damage == "description":
         (made / "panel.json").write_text("{")
+    elif damage == "flipped":
+        lengths = bytearray((made / "lengths").read_bytes())
+        lengths[7] ^= 0x80  # a length below zero
+        (made / "lengths").write_bytes(lengths)
     elif damage == "ids":
         (made / "ids.arrow").write_bytes(b"ARROW1 and then nothing")
     else:

@@ -312,3 +312,27 @@ def test_nothing_depends_on_the_blocks(monkeypatch):
     np.testing.assert_array_equal(seasonal, seasonal_scale(panel.targets, season=2, indptr=panel.indptr, ends=end))
     assert panel.checksum() == checksum
     np.testing.assert_array_equal(panel.span(ahead, panel.lengths + 3).values, span.values)
+
+
+def test_short_epochs_read_other_windows_each_time():
+    sampler = EpochSampler(1001, 10, shuffle=True, seed=1, most=7)
+    assert len(sampler) == 7
+    first, second = (torch.cat(list(sampler)) for _ in range(2))
+    assert len(first) == len(set(first.tolist())) == 70
+    assert len(set(first.tolist()) & set(second.tolist())) < 20
+    stopped = EpochSampler(1001, 10, shuffle=True, seed=1, most=7)
+    batches = iter(stopped)
+    begun = [next(batches) for _ in range(3)]
+    resumed = EpochSampler(1001, 10, shuffle=True, seed=1, most=7)
+    resumed.load_state_dict(stopped.state_dict())
+    assert torch.cat([*begun, *resumed]).equal(first)
+    assert torch.cat(list(resumed)).equal(second)
+
+
+@pytest.mark.parametrize(("windows", "read"), [(1001, 10), (7, 7), (10, 3), (5, 1)])
+def test_some_windows_are_spaced_evenly(windows, read):
+    numbers = torch.cat(list(EpochSampler(windows, 4, shuffle=False, read=read))).numpy()
+    assert len(numbers) == read
+    assert numbers[0] == 0
+    gaps = np.diff(np.append(numbers, windows))
+    assert gaps.max() - gaps.min() <= 1

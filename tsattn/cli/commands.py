@@ -22,6 +22,7 @@ def fit(
     out: str,
     val_size: int | float | None = None,
     data_dir: str | None = None,
+    on_disk: bool = False,
     resume: bool = False,
 ) -> None:
     """Train a model on a table and save it; Ctrl-C saves the best weights so far, --resume goes on after a kill.
@@ -32,6 +33,8 @@ def fit(
         out: Folder the model is saved to.
         val_size: Steps (or fraction) of each series held out for early stopping; 0 none; unset a tenth.
         data_dir: Folder with the files of named data sets.
+        on_disk: Keep the rows of a Parquet file or folder in memory-mapped files, as is done anyway where they would
+            take more than half of the memory.
         resume: Go on from the checkpoints in OUT/checkpoints, if there are any; a run that has ended is left alone.
     """
     _make_folder(Path(out))  # before the training: a place that cannot be written must not cost its result
@@ -40,7 +43,7 @@ def fit(
         print(f"the run in {out} has ended: there is nothing to resume", file=sys.stderr)
         return
     try:
-        forecaster.fit(read_table(data, data_dir), val_size=val_size, checkpoints=checkpoints, resume=resume)
+        forecaster.fit(read_table(data, data_dir, on_disk), val_size=val_size, checkpoints=checkpoints, resume=resume)
     except KeyboardInterrupt:
         if forecaster.__sklearn_is_fitted__():
             print(f"interrupted; best weights so far saved to {forecaster.save(out)}", file=sys.stderr)
@@ -57,6 +60,7 @@ def predict(
     plot: str | None = None,
     attention: str | None = None,
     data_dir: str | None = None,
+    on_disk: bool = False,
 ) -> None:
     """Forecast with a saved model.
 
@@ -68,12 +72,13 @@ def predict(
         plot: Picture to write, such as forecast.png.
         attention: File for the attention as a tidy table, CSV or Parquet by its ending.
         data_dir: Folder with the files of named data sets.
+        on_disk: As in fit.
     """
     for path in (out, attention):
         if path is not None:
             _check_ending(path)
     forecaster = Forecaster.load(model)
-    table = None if data is None else read_table(data, data_dir)
+    table = None if data is None else read_table(data, data_dir, on_disk)
     forecast = forecaster.predict(
         table, known=known, attention=bool(attention) or bool(plot and _has_attention(forecaster))
     )
@@ -129,6 +134,7 @@ def backtest(
     by: str | None = None,
     out: str | None = None,
     data_dir: str | None = None,
+    on_disk: bool = False,
 ) -> None:
     """Score a model on rolling origins, beside the naive and the seasonal naive forecast.
 
@@ -143,12 +149,13 @@ def backtest(
         by: "series" or "step" (of the horizon) for one row each; unset scores everything together.
         out: File for all forecasts beside the truth, CSV or Parquet by its ending.
         data_dir: Folder with the files of named data sets.
+        on_disk: As in fit.
     """
     if by not in (None, "series", "step"):
         raise ConfigError(f"--by must be series or step, found {by!r}.")
     if out:
         _check_ending(out)
-    result = forecaster.backtest(read_table(data, data_dir), windows=windows, step=step, refit=refit)
+    result = forecaster.backtest(read_table(data, data_dir, on_disk), windows=windows, step=step, refit=refit)
     if out:
         write_table(result.to_frame(), out)
     print(result.metrics(by=by).to_string(index=False, float_format=lambda value: f"{value:.4g}"))  # type: ignore[arg-type]
@@ -174,12 +181,13 @@ def datasets(name: str | None = None) -> None:
             print(f"{field}: {value}")
 
 
-def read_table(data: str, data_dir: str | None = None) -> Any:
-    """A path as it is, or the data set of that name. Raises DatasetError when it is neither."""
+def read_table(data: str, data_dir: str | None = None, on_disk: bool = False) -> Any:
+    """A path as it is (or to be read ``on_disk``), or the data set of that name. Raises DatasetError for neither."""
     from tsattn.data.catalog import load_dataset
+    from tsattn.data.ondisk import OnDisk
 
     if os.path.exists(data):  # False, too, for a name that no file could have
-        return data
+        return OnDisk(data) if on_disk else data
     if Path(data).suffix or "/" in data:
         raise DatasetError(f"No such file or folder: {data}.")
     return load_dataset(data, data_dir=data_dir)

@@ -37,6 +37,8 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
         freq: Frequency; None infers it.
         val_size: Validation steps or fraction at the end of each series; 0 none; None a tenth, at least one horizon.
         batch_size: Windows per batch over all devices together.
+        epoch_steps: Most batches of an epoch, other windows in each; None reads all.
+        validation_windows: Most windows of the validation, evenly spaced; None reads all.
         quantiles: Levels the network should forecast; empty for a point forecast.
         seed: Seed of the shuffle.
     """
@@ -56,6 +58,8 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
         freq: str | int | None = None,
         val_size: int | float | None = None,
         batch_size: int = 128,
+        epoch_steps: int | None = None,
+        validation_windows: int | None = None,
         quantiles: Sequence[float] = (),
         seed: int = 0,
     ) -> None:
@@ -65,6 +69,7 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
         self._roles = Roles.of(id, time, target, known, past, static)
         self.horizon, self.context, self.val_size = horizon, context, val_size
         self.batch_size, self.quantiles, self.seed = batch_size, tuple(quantiles), check_seed(seed)
+        self.epoch_steps, self.validation_windows = epoch_steps, validation_windows
         self._split: Split | None = None
         self._sampler: EpochSampler | None = None
 
@@ -118,17 +123,27 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
         if _fits(self.source, device):
             self.source.to(device)
 
+    @property
+    def train_batches(self) -> int:
+        """Batches in an epoch."""
+        batches = -(-len(self.split.train) // self.batch_size)
+        return batches if self.epoch_steps is None else min(batches, self.epoch_steps)
+
     def train_dataloader(self) -> WindowLoader:
         """Shuffled windows; the sampler knows its position."""
         if self._sampler is None:  # kept, so that a second call does not start the epochs again
-            self._sampler = self._batches(len(self.split.train), self.batch_size, shuffle=True)
+            self._sampler = self._batches(
+                len(self.split.train), self.batch_size, shuffle=True, seed=self.seed, most=self.epoch_steps
+            )
         return WindowLoader(self.source, self.split.train, self._sampler)
 
     def val_dataloader(self) -> WindowLoader | list[Any]:
         """Windows of the validation part in order; empty without one."""
-        if len(self.split.validation) == 0:
+        windows = len(self.split.validation)
+        if windows == 0:
             return []
-        sampler = self._batches(len(self.split.validation), max(self.batch_size, 256), shuffle=False)
+        read = min(windows, self.validation_windows or windows)
+        sampler = self._batches(windows, max(self.batch_size, 256), shuffle=False, read=read)
         return WindowLoader(self.source, self.split.validation, sampler)
 
     def state_dict(self) -> dict[str, Any]:
@@ -145,10 +160,10 @@ class ForecastDataModule(OnePackage, pl.LightningDataModule):
         assert self._sampler is not None  # there is a batch
         return self._sampler.one_back()
 
-    def _batches(self, windows: int, size: int, *, shuffle: bool) -> EpochSampler:
+    def _batches(self, windows: int, size: int, **settings: Any) -> EpochSampler:
         rank = self.trainer.global_rank if self.trainer is not None else 0
         world = self.trainer.world_size if self.trainer is not None else 1
-        return EpochSampler(windows, size, shuffle=shuffle, seed=self.seed, rank=rank, world=world)
+        return EpochSampler(windows, size, rank=rank, world=world, **settings)
 
 
 def input_spec(schema: Schema, horizon: int, context: int, quantiles: Sequence[float] = ()) -> InputSpec:

@@ -34,13 +34,13 @@ from tsattn.data.build import (
     refuse_calendar_of_integers,
     refuse_coarser,
     widest_gap,
-    with_calendar,
 )
 from tsattn.data.calendar import Frequency
 from tsattn.data.columns import number_values
 from tsattn.data.files import UNREADABLE, parquet_dataset, unreadable
-from tsattn.data.fill import as_category, as_float32, label_codes, mention_rounding, one_each
+from tsattn.data.fill import as_category, as_float32, label_codes, mention_rounding
 from tsattn.data.labels import Labels, read_labels
+from tsattn.data.layout import Layout
 from tsattn.data.ondisk import ARRAYS, OnDisk, content_key, open_panel, write_description
 from tsattn.data.panel import Panel, series_blocks
 from tsattn.data.rows import Rows, mention_lone, sorted_rows
@@ -113,6 +113,7 @@ class _Build:
         self.state = _State()
         self.dataset, folders = parquet_dataset(self.path, roles.columns())
         self.labels: Labels = read_labels(self.dataset, self.path, folders, roles, schema)
+        self.layout = Layout.of(roles, self.labels.categories)
 
     def run(self) -> None:
         """Go on from where the last build stopped, to the end."""
@@ -124,7 +125,6 @@ class _Build:
 
     def _run(self) -> None:
         self._resume()
-        self._name_columns()
         bounds = np.concatenate([[0], np.cumsum(self.labels.counts)])
         self.buckets = [series for series, _ in series_blocks(bounds, _BUCKET)]
         self._spill()
@@ -157,28 +157,6 @@ class _Build:
     def _note(self) -> None:
         write_whole(self.part / "state.json", json.dumps(asdict(self.state)).encode())
 
-    # ------------------------------------------------------------------ columns
-
-    def _name_columns(self) -> None:
-        """Which columns are numbers and which are codes, in the order of the records."""
-        roles, coded = self.roles, self.labels.categories
-        numbers = [(name, "target") for name in roles.target]
-        numbers += [(name, "past") for name in roles.past if name not in coded]
-        numbers += [(name, "known") for name in roles.known_columns if name not in coded]
-        self.moving = len(numbers)  # the rest hold one value per series
-        self.numbers = numbers + [(name, "static") for name in roles.static if name not in coded]
-        codes = [name for name in (*roles.past, *roles.known_columns) if name in coded]
-        self.moving_codes = len(codes)
-        self.codes = codes + [name for name in roles.static if name in coded]
-        self.record = np.dtype(
-            [
-                ("series", np.int32),
-                ("time", np.int64),
-                ("numbers", np.float32, (len(self.numbers),)),
-                ("codes", np.int32, (len(self.codes),)),
-            ]
-        )
-
     # ------------------------------------------------------------------ spill
 
     def _spill(self) -> None:
@@ -198,12 +176,12 @@ class _Build:
 
     def _records(self, batch: pa.RecordBatch) -> np.ndarray:
         """Rows as records; raises DataError for values that cannot be read, and says in which rows."""
-        out = np.empty(len(batch), dtype=self.record)
+        out = np.empty(len(batch), dtype=self.layout.record)
         try:
             out["series"] = self.labels.series(batch, self.roles)
             out["time"], tz, unit = time_values(self.labels.column(batch, self.roles.time), self.roles.time)
             self._same_times(tz, unit)
-            for place, (name, role) in enumerate(self.numbers):
+            for place, (name, role) in enumerate(self.layout.numbers):
                 column = number_values(self.labels.column(batch, name), name, role)
                 out["numbers"][:, place] = as_float32(column, name, role)
                 self._widen(name, column)
@@ -212,7 +190,7 @@ class _Build:
                 f"{error} (The rows are counted from row {self.state.rows} of {self.path}, of which "
                 f"{len(batch)} are read at a time.)"
             ) from None
-        for place, name in enumerate(self.codes):
+        for place, name in enumerate(self.layout.codes):
             found, labels = as_category(self.labels.column(batch, name), name)
             out["codes"][:, place] = np.append(label_codes(labels, self.labels.categories[name]), np.int32(0))[found]
         return out
@@ -240,7 +218,8 @@ class _Build:
         """Records to the files of their buckets."""
         bucket = np.searchsorted(starts, records["series"], side="right") - 1
         if (bucket[1:] < bucket[:-1]).any():
-            order = np.argsort(bucket, kind="stable")
+            narrow = bucket.astype(np.uint16) if len(starts) < 2**16 else bucket  # 16 bits are sorted by counting
+            order = np.argsort(narrow, kind="stable")
             records, bucket = records[order], bucket[order]
         cuts = np.flatnonzero(np.diff(bucket)) + 1
         for part, first in zip(np.split(records, cuts), bucket[np.concatenate([[0], cuts])], strict=True):
@@ -257,7 +236,13 @@ class _Build:
             self.state.schema = self._schema().to_dict()
         schema = Schema.from_dict(self.state.schema)
         for number in range(self.state.buckets, len(self.buckets)):
-            self._write(self._panel(self._rows(number), schema))
+            rows, records = self._rows(number)
+            step = rows.constant_step()
+            check_time_kind(schema, rows)
+            self._same_frequency(rows, step, schema)
+            indptr, place = grid_of(rows, schema, step)
+            self._count(rows, indptr, place)
+            self._write(self.layout.panel(rows, records, indptr, place, schema))
             self.state.buckets = number + 1
             self.state.spilled.pop(f"bucket-{number}")
             self._note()
@@ -266,7 +251,7 @@ class _Build:
 
     def _rows(self, number: int) -> tuple[Rows, np.ndarray]:
         """The sorted rows of a bucket, and its records as they came."""
-        records = np.fromfile(self.part / f"bucket-{number}", dtype=self.record)
+        records = np.fromfile(self.part / f"bucket-{number}", dtype=self.layout.record)
         series = self.buckets[number]
         ids = self.labels.ids.slice(series.start, series.stop - series.start)
         codes = records["series"] - np.int32(series.start)
@@ -284,42 +269,6 @@ class _Build:
             rows, _ = self._rows(telling[0] if telling else 0)
             frequency = inferred_frequency(rows, rows.constant_step())
         return Schema(self.roles, frequency, self.state.unit, self.labels.categories)
-
-    def _panel(self, bucket: tuple[Rows, np.ndarray], schema: Schema) -> Panel:
-        rows, records = bucket
-        step = rows.constant_step()
-        check_time_kind(schema, rows)
-        self._same_frequency(rows, step, schema)
-        indptr, place = grid_of(rows, schema, step)
-        self._count(rows, indptr, place)
-        where = slice(None) if place is None else place
-        width = self.moving + 2 * len(self.roles.calendar)
-        values = np.full((int(indptr[-1]), width), np.nan, dtype=np.float32)
-        numbers, codes = rows.sort(records["numbers"]), rows.sort(records["codes"])
-        values[where, : self.moving] = numbers[:, : self.moving]
-        moving_codes = np.zeros((int(indptr[-1]), self.moving_codes), dtype=np.int32)
-        moving_codes[where] = codes[:, : self.moving_codes]
-        panel = Panel(
-            values=values,
-            codes=moving_codes,
-            static_values=self._one_each(numbers, self.numbers, self.moving, rows),
-            static_codes=self._one_each(codes, self.codes, self.moving_codes, rows),
-            indptr=indptr,
-            start=rows.times[rows.first],
-            ids=rows.ids,
-            schema=schema,
-        )
-        return with_calendar(panel)
-
-    def _one_each(self, columns: np.ndarray, names: list[Any], first: int, rows: Rows) -> np.ndarray:
-        """The static columns of a bucket ``[s, K]``."""
-        out = np.empty((len(rows.first), columns.shape[1] - first), dtype=columns.dtype)
-        for place in range(first, columns.shape[1]):
-            column = np.ascontiguousarray(columns[:, place])
-            missing = np.isnan(column) if column.dtype.kind == "f" else column == 0
-            name = names[place] if isinstance(names[place], str) else names[place][0]
-            out[:, place - first] = one_each(column, missing, name, rows)
-        return out
 
     def _same_frequency(self, rows: Rows, step: int | None, schema: Schema) -> None:
         """What was inferred from the first series must be what the others say."""
@@ -376,7 +325,7 @@ class _Build:
             mention_lone(self.labels.counts, self.roles.id)
         if is_sparse(self.state.rows, self.state.grid):
             mention_sparse(schema, self.state.rows, self.state.grid, self.state.gap_text)
-        for name, role in self.numbers:
+        for name, role in self.layout.numbers:
             if name in self.state.limits:
                 low, high = self.state.limits[name]
                 mention_rounding(low, high, name, role)

@@ -147,17 +147,33 @@ class EpochSampler:
     what one process would. ``batch_size`` is the global one.
     """
 
-    def __init__(self, windows: int, batch_size: int, *, shuffle: bool, seed: int = 0, rank: int = 0, world: int = 1):
-        """Number ``windows`` windows from 0; nothing is dropped, the last batch may be smaller."""
+    def __init__(
+        self,
+        windows: int,
+        batch_size: int,
+        *,
+        shuffle: bool,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        most: int | None = None,
+        read: int | None = None,
+    ) -> None:
+        """Number ``windows`` windows from 0; nothing is dropped, the last batch may be smaller.
+
+        ``most``: batches after which an epoch ends; the next one is shuffled anew. ``read``: windows to read in order,
+        evenly spaced, instead of all.
+        """
         self.windows, self.batch_size, self.shuffle, self.seed = windows, batch_size, shuffle, seed
-        self.rank, self.world = rank, world
+        self.rank, self.world, self.most, self.read = rank, world, most, windows if read is None else read
         self.epoch = 0
         self.position = 0  # batches of this epoch already given out
         self._restored = False
 
     def __len__(self) -> int:
         """Batches in an epoch."""
-        return -(-self.windows // self.batch_size)
+        batches = -(-self.read // self.batch_size)
+        return batches if self.most is None else min(batches, self.most)
 
     def __iter__(self) -> Iterator[Tensor]:
         """All batches of the next epoch; after ``load_state_dict``, those that remain of the epoch it stands in.
@@ -170,14 +186,14 @@ class EpochSampler:
         order = self._order()
         while self.position < len(self):
             first = self.position * self.batch_size
-            batch = order(first, min(first + self.batch_size, self.windows))
+            batch = order(first, min(first + self.batch_size, self.read))
             self.position += 1
             yield torch.tensor_split(batch, self.world)[self.rank]
 
     def _order(self) -> Callable[[int, int], Tensor]:
         """Places ``first`` to ``stop - 1`` of the order of this epoch."""
         if not self.shuffle:
-            return torch.arange
+            return lambda first, stop: torch.arange(first, stop) * self.windows // self.read
         seed = self.seed * 1_000_003 + self.epoch
         if self.windows > _LONG_SHUFFLE:
             return lambda first, stop: torch.from_numpy(shuffled(np.arange(first, stop), self.windows, seed))

@@ -245,9 +245,7 @@ def _run_seed(
 ) -> SeedResult:
     """Train with one seed; score the weights of the best validation on the validation part and on ``part``."""
     split = protocol.split(context, horizon)
-    data = ForecastDataModule.from_panel(
-        panel, split, horizon=horizon, context=context, batch_size=config.batch_size, seed=seed
-    )
+    data = ForecastDataModule.from_panel(panel, split, horizon=horizon, context=context, seed=seed, **config.reading())
     with seeded(seed):
         network = build(model, replace(data.spec, season=protocol.season), **options)
     started = time.perf_counter()

@@ -19,6 +19,9 @@ class TrainConfig:
 
     Args:
         epochs: Passes over the training windows. None: at least 8, and enough for about 600 optimizer steps.
+        epoch_steps: Most optimizer steps of an epoch, for data of which one pass takes too long: each epoch reads other
+            windows, at random. None: all windows.
+        validation_windows: Most windows of a validation, evenly spaced over its part. None: all windows.
         batch_size: Windows per optimizer step, over all devices together.
         learning_rate: Peak (one_cycle), fixed (constant) or first (decay) rate of AdamW.
         schedule: "one_cycle" rises over the first 30 % of the steps and falls to zero; "constant" stays; "decay" stays
@@ -41,6 +44,8 @@ class TrainConfig:
     """
 
     epochs: int | None = None
+    epoch_steps: int | None = None
+    validation_windows: int | None = None
     batch_size: int = 128
     learning_rate: float = 1e-3
     schedule: Literal["one_cycle", "constant", "decay"] = "one_cycle"
@@ -62,7 +67,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot train."""
-        for name in ("epochs", "batch_size", "patience", "num_nodes", "hold", "checkpoint_steps"):
+        optional = ("epochs", "epoch_steps", "validation_windows", "patience", "checkpoint_steps")
+        for name in (*optional, "batch_size", "num_nodes", "hold"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
                 raise ConfigError(f"training.{name} must be a whole number, found {value!r}.")
@@ -72,8 +78,7 @@ class TrainConfig:
                 raise ConfigError(f"training.{name} must be a finite number, found {value!r}.")
         positive = {"batch_size": self.batch_size, "learning_rate": self.learning_rate, "num_nodes": self.num_nodes}
         positive |= {"hold": self.hold, "decay": self.decay}
-        optional = {"epochs": self.epochs, "patience": self.patience, "checkpoint_steps": self.checkpoint_steps}
-        positive |= {name: value for name, value in optional.items() if value is not None}
+        positive |= {name: getattr(self, name) for name in optional if getattr(self, name) is not None}
         for name, value in positive.items():
             if not value > 0:
                 raise ConfigError(f"training.{name} must be above 0, found {value!r}.")
@@ -95,6 +100,10 @@ class TrainConfig:
         for name in ("decay", "hold"):
             if self.schedule != "decay" and getattr(self, name) != getattr(TrainConfig, name):
                 raise ConfigError(f"training.{name} is read by schedule 'decay' alone, found {self.schedule!r}.")
+
+    def reading(self) -> dict[str, int | None]:
+        """The fields that ``ForecastDataModule`` reads windows by."""
+        return {name: getattr(self, name) for name in ("batch_size", "epoch_steps", "validation_windows")}
 
     @classmethod
     def of(cls, value: TrainConfig | dict[str, Any] | None) -> TrainConfig:

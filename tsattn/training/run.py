@@ -98,7 +98,7 @@ def train(
     not finite, and SystemExit(143) after SIGTERM, with a checkpoint written.
     """
     windows, validation = len(data.split.train), len(data.split.validation)
-    batches = -(-windows // data.batch_size)
+    batches = data.train_batches
     epochs, every = _length(config, batches)
     parameters = sum(p.numel() for p in network.parameters())
     if not network.trainable:

@@ -102,7 +102,12 @@ class Objective:
             for fold in range(len(self.folds)):
                 split = self.folds.split(fold, context)
                 data = ForecastDataModule.from_panel(
-                    self.panel, split, horizon=self.base.horizon, context=context, quantiles=self.levels
+                    self.panel,
+                    split,
+                    horizon=self.base.horizon,
+                    context=context,
+                    quantiles=self.levels,
+                    **self.base._config().reading(),
                 )
                 scores.append(score_baseline(name, data, self.scorer(fold)))
             self.baselines[name] = scores
@@ -157,7 +162,12 @@ class Objective:
         if summary.epochs == 0:  # a model that is not trained has no validation either
             split = self.folds.split(fold, forecaster.context)
             data = ForecastDataModule.from_panel(
-                self.panel, split, horizon=forecaster.horizon, context=forecaster.context, quantiles=self.levels
+                self.panel,
+                split,
+                horizon=forecaster.horizon,
+                context=forecaster.context,
+                quantiles=self.levels,
+                **forecaster._config().reading(),
             )
             score = score_network(forecaster.network_, data, scorer)
         if score is None or not np.isfinite(score):

@@ -1,7 +1,9 @@
 """A table larger than the memory it is given: seconds and peak resident memory through build and training steps.
 
     python benchmarks/larger_than_memory.py                            # 100,000 series of 2,000 rows: 200 million rows
-    python benchmarks/larger_than_memory.py --series 1000 --rows 500   # a quick look
+    python benchmarks/larger_than_memory.py --series 1000              # two million rows
+
+Sizes measured so far are kept in ``results/larger_than_memory.json``, and the growth of a build is fitted to them.
 
 The rows lie in 20 Parquet files, each with a stretch of time of all series in no order, so no series is whole in any
 file. A process of its own builds the panel on disk, trains ``lucid`` (168 hours to 24) for some steps and reads random
@@ -142,6 +144,16 @@ def in_process(work: Any, *arguments: Any) -> dict[str, Any]:
     return found
 
 
+def growth(kept: dict[str, Any]) -> str:
+    """Seconds of a build as ``a * rows ** b``, fitted to the sizes measured so far."""
+    rows = np.array([int(size) for size in kept], dtype=float)
+    if len(rows) < 2:
+        return "one size: no growth to fit"
+    seconds = np.array([found["on_disk"]["build_seconds"] for found in kept.values()])
+    power, factor = np.polyfit(np.log(rows), np.log(seconds), 1)
+    return f"seconds of a build = {np.exp(factor):.2g} * rows ** {power:.2f}"
+
+
 def main() -> None:
     """Write the table, measure, print, keep."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
@@ -166,8 +178,10 @@ def main() -> None:
         ratio = disk["windows_per_second"] / memory["windows_per_second"]
         print(f"windows per second, on disk / in memory: {ratio:.2f}")
         result = {"about": heading(), "parquet_mb": round(size / 1e6), "on_disk": disk, "in_memory": memory}
-        if asked.series * asked.rows >= 200_000_000:
-            RESULT.write_text(json.dumps({**result, "ratio": round(ratio, 2)}, indent=1) + "\n")
+        kept = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+        kept[str(asked.series * asked.rows)] = {**result, "ratio": round(ratio, 2)}
+        RESULT.write_text(json.dumps(dict(sorted(kept.items(), key=lambda item: int(item[0]))), indent=1) + "\n")
+        print(growth(kept))
     finally:
         shutil.rmtree(folder)
 

@@ -92,15 +92,23 @@ def fit(out: Path, *flags: str, launcher: tuple[str, ...] = ()) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")
-def test_the_command_on_two_devices_writes_what_one_writes(tmp_path):
-    """Started by Lightning itself, and by ``torchrun``; one run holds the folder of checkpoints, not one process."""
+def test_the_command_on_two_devices_writes_what_one_writes(tmp_path, monkeypatch):
+    """Started by Lightning itself, and by ``torchrun``; one run holds the folder of checkpoints, not one process.
+
+    And from a table on disk, whose files both processes ask for at once.
+    """
+    monkeypatch.setenv("TSATTN_CACHE", str(tmp_path / "cache"))
     table(300).to_csv(tmp_path / "t.csv", index=False)
+    table(300).to_parquet(tmp_path / "t.parquet", index=False)
     two = ("--training.devices", "2", "--training.strategy", "ddp")
     fit(tmp_path / "one")
     fit(tmp_path / "two", *two)
     torch_run = ("-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port()}")
     fit(tmp_path / "run", *two, launcher=torch_run)
-    weights = [load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two", "run")]
+    disk_run = (*torch_run[:-1], f"--master_port={port()}")
+    fit(tmp_path / "disk", *two, "--data", "t.parquet", "--on_disk", "true", launcher=disk_run)
+    names = ("one", "two", "run", "disk")
+    weights = [load_file(tmp_path / name / "weights.safetensors") for name in names]
     for found in weights[1:]:
         for name, expected in weights[0].items():
             np.testing.assert_allclose(found[name], expected, rtol=2e-5, atol=1e-6)

@@ -269,12 +269,17 @@ class Forecaster(BaseEstimator):
         asked, run = self._config(), run_of({**parameters, "training": config}, data, self.seed)
         return Checkpoints(folder, run, minutes=asked.checkpoint_minutes, steps=asked.checkpoint_steps, resume=resume)
 
-    def _predict_panel(self, panel: Panel, known: Any, attention: bool) -> Forecast:
-        """Forecast the steps after the end of every series of a panel."""
+    def _predict_panel(self, panel: Panel, known: Any, attention: bool, *, part: bool = False) -> Forecast:
+        """Forecast the steps after the end of every series of a panel.
+
+        ``part``: it is one of several, and what is skipped is said of all of them together, elsewhere.
+        """
         spec = self.network_.spec
         tail = extend(panel, spec.context, spec.horizon, known)
         origin = np.minimum(panel.lengths, spec.context)
         series, skipped = _usable(tail, origin, spec.context)
+        if not part:
+            mention_skipped(skipped, len(tail), spec.context)
         windows = forecast_windows(
             self.network_,
             WindowSource(tail, spec.context, spec.horizon, self.scaling_),
@@ -362,13 +367,17 @@ def _usable(tail: Panel, origin: np.ndarray, context: int) -> tuple[np.ndarray, 
         tail.ids[int(s)].as_py(): f"no observed value in its last {context} steps (it has {int(origin[s])})"
         for s in np.flatnonzero(~seen)
     }
-    if not seen.any():
+    return np.flatnonzero(seen), skipped
+
+
+def mention_skipped(skipped: Mapping[Any, str], total: int, context: int) -> None:
+    """One warning for the series that cannot be forecast; raises DataError when that is all of them."""
+    if len(skipped) == total:
         raise DataError(
-            f"No series can be forecast: none of {len(tail)} has an observed target in its last {context} steps."
+            f"No series can be forecast: none of {total} has an observed target in its last {context} steps."
         )
     if skipped:
         warn(
-            f"{len(skipped)} of {len(tail)} series cannot be forecast and are skipped, since they have no observed "
+            f"{len(skipped)} of {total} series cannot be forecast and are skipped, since they have no observed "
             f"value in their last {context} steps: {listed(map(repr, skipped))}. See Forecast.skipped."
         )
-    return np.flatnonzero(seen), skipped

@@ -24,13 +24,21 @@ _SPARSE = 5  # a grid this many times longer than the table is worth a word
 _CHUNK = 1 << 20  # rows whose steps are computed at once: bounds the temporaries
 
 
-def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | None = None) -> Panel:
+def build_panel(
+    table: Any,
+    roles: Roles,
+    *,
+    freq: Any = None,
+    schema: Schema | None = None,
+    spacing: list[tuple[int, int]] | None = None,
+) -> Panel:
     """The panel of ``table``.
 
     ``freq`` is a pandas alias (old or new), an offset, a timedelta or an integer step; None infers it. With
     ``schema`` (of the training table) the frequency and the categories are taken from there, and an unseen category
     becomes "unknown" with one warning. Missing steps of the grid become unobserved rows; the table itself is not
-    changed.
+    changed. ``spacing``: the table is one part of several. Its number of gaps between rows and the smallest of them
+    (in steps) are appended for ``refuse_coarser``, which can only be asked of all parts together.
 
     Raises DataError naming column, what was found, where, how many, and the fix.
     """
@@ -45,7 +53,12 @@ def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | 
     if schema is None:
         schema, met = _schema(columns, rows, freq, step)
     _check_time_kind(schema, rows)
-    indptr, place = _grid(rows, schema, step, training)
+    gaps: list[tuple[int, int]] = []
+    indptr, place = _grid(rows, schema, step, gaps)
+    if spacing is not None:
+        spacing += gaps
+    elif not training:
+        refuse_coarser(gaps, schema)
     if training:
         _mention_sparse(rows, schema, int(indptr[-1]))
     coded = coded_columns(columns, schema, met)
@@ -116,16 +129,19 @@ def _check_time_kind(schema: Schema, rows: Rows) -> None:
         )
 
 
-def _grid(rows: Rows, schema: Schema, step: int | None, training: bool) -> tuple[np.ndarray, np.ndarray | None]:
+def _grid(
+    rows: Rows, schema: Schema, step: int | None, gaps: list[tuple[int, int]]
+) -> tuple[np.ndarray, np.ndarray | None]:
     """``indptr [S + 1]`` of the regular grid, and the place of each row on it ``[n]`` (None: the rows are the
-    grid)."""
+    grid). The number of gaps between rows and the smallest are appended to ``gaps``."""
     freq = schema.freq
     straight = freq.kind in ("integer", "tick") or (freq.kind == "day" and freq.tz is None)
     if step is not None and straight and step == freq.n * (DAY if freq.kind == "day" else 1):
+        gaps.append((len(rows) - len(rows.first), 1))
         return np.append(rows.first, len(rows)), None
     steps = _steps(rows, schema)
-    if not training:
-        _refuse_coarser(rows, schema, steps)
+    between = np.diff(steps)[rows.codes[1:] == rows.codes[:-1]]
+    gaps.append((len(between), int(between.min(initial=np.iinfo(np.int64).max))))
     indptr = np.concatenate([[0], np.cumsum(steps[rows.last] + 1)])
     _check_growth(rows, steps, int(indptr[-1]))
     if indptr[-1] == len(rows):
@@ -189,14 +205,16 @@ def _refuse_ids(table: Any) -> None:
         )
 
 
-def _refuse_coarser(rows: Rows, schema: Schema, steps: np.ndarray) -> None:
-    """A table of a coarser frequency lies on the grid, too, but its forecasts would come a step too early."""
-    same = rows.codes[1:] == rows.codes[:-1]
-    gaps = np.diff(steps)[same]
-    if len(gaps) >= 2 and gaps.min() > 1:
+def refuse_coarser(spacing: list[tuple[int, int]], schema: Schema) -> None:
+    """A table of a coarser frequency lies on the grid, too, but its forecasts would come a step too early.
+
+    ``spacing``: of each part of the table, the number of gaps between rows and the smallest, in steps.
+    """
+    gaps, closest = sum(count for count, _ in spacing), min((smallest for _, smallest in spacing), default=1)
+    if gaps >= 2 and closest > 1:
         raise DataError(
             f"The model was trained at frequency {schema.freq.alias!r}, but no two rows of this table (time column "
-            f"{rows.roles.time!r}) are one step apart: the closest are {int(gaps.min())}. Resample it first."
+            f"{schema.roles.time!r}) are one step apart: the closest are {closest}. Resample it first."
         )
 
 

@@ -29,7 +29,7 @@ def file_columns(path: Path) -> list[str]:
     if not os.path.exists(path):
         raise DataError(f"No such file or folder: {path}.")
     try:
-        if _is_parquet(path):
+        if is_parquet(path):
             names = _all_names(_parquet(path))
         else:
             with csv.open_csv(path) as reader:
@@ -49,7 +49,7 @@ def read_file(path: Path, wanted: list[str], *, id: str | None = None, covariate
     value has a leading zero.
     """
     try:
-        columns = _read_parquet(path, wanted) if _is_parquet(path) else _read_csv(path, wanted, id, covariates)
+        columns = _read_parquet(path, wanted) if is_parquet(path) else _read_csv(path, wanted, id, covariates)
     except UNREADABLE as error:
         raise _unreadable(path, error) from None
     return pa.table(columns)
@@ -84,11 +84,54 @@ def _csv_columns(path: Path, names: list[str], text: list[str]) -> dict[str, pa.
 
 
 def _read_parquet(path: Path, wanted: list[str]) -> dict[str, pa.ChunkedArray]:
+    dataset, folders = _typed_parquet(path, wanted)
+    table = dataset.to_table(columns=wanted)
+    return {name: _whole_numbers(table[name]) if name in folders else table[name] for name in wanted}
+
+
+def _typed_parquet(path: Path, wanted: list[str]) -> tuple[pyarrow.dataset.Dataset, list[str]]:
+    """The columns ``wanted`` with one type over all files, and those of them that are written as folders (text)."""
     dataset = _parquet(path)
     folders = _folder_names(dataset)
     kinds = [(name, pa.string() if name in folders else _one_type(path, dataset, name)) for name in wanted]
-    table = _parquet(path, pa.schema(kinds)).to_table(columns=wanted)
-    return {name: _whole_numbers(table[name]) if name in folders else table[name] for name in wanted}
+    return _parquet(path, pa.schema(kinds)), [name for name in wanted if name in folders]
+
+
+def parquet_pieces(path: Path, wanted: list[str]) -> tuple[list[pyarrow.dataset.Fragment], pa.Schema]:
+    """The row groups of a Parquet file or folder, to be read one by one, and the schema of what they hold together.
+
+    A piece is read by ``read_piece``, anywhere: all pieces together are the table that ``read_file`` gives. Raises
+    DataError as ``read_file`` does.
+    """
+    try:
+        dataset, folders = _typed_parquet(path, wanted)
+        pieces = [piece for file in dataset.get_fragments() for piece in file.split_by_row_group()]
+    except UNREADABLE as error:
+        raise _unreadable(path, error) from None
+    schema = dataset.schema
+    for name in folders:
+        # What one file alone says would not do: "7" is a number only if no other folder is called "007".
+        said = pa.chunked_array([[_folder_value(piece, name) for piece in pieces]], type=pa.string())
+        schema = schema.set(schema.get_field_index(name), pa.field(name, _whole_numbers(said).type))
+    return pieces, pa.schema([schema.field(name) for name in wanted])
+
+
+def read_piece(piece: pyarrow.dataset.Fragment, schema: pa.Schema) -> pa.Table:
+    """One of the pieces of ``parquet_pieces`` in the schema that goes with them."""
+    from pyarrow.dataset import get_partition_keys
+
+    folders = get_partition_keys(piece.partition_expression)
+    kinds = [pa.field(f.name, pa.string()) if f.name in folders else f for f in schema]
+    try:
+        return piece.to_table(schema=pa.schema(kinds), columns=schema.names).cast(schema)
+    except UNREADABLE as error:
+        raise _unreadable(Path(piece.path), error) from None
+
+
+def _folder_value(piece: pyarrow.dataset.Fragment, name: str) -> str | None:
+    from pyarrow.dataset import get_partition_keys
+
+    return get_partition_keys(piece.partition_expression).get(name)
 
 
 def _all_names(dataset: pyarrow.dataset.Dataset) -> list[str]:
@@ -177,7 +220,7 @@ def _folder_names(found: pyarrow.dataset.Dataset) -> list[str]:
     return [] if first is None else list(get_partition_keys(first.partition_expression))
 
 
-def _is_parquet(path: Path) -> bool:
+def is_parquet(path: Path) -> bool:
     return path.is_dir() or path.suffix.lower() in {".parquet", ".pq"}
 
 

@@ -113,6 +113,9 @@ def parquet_pieces(path: Path, wanted: list[str]) -> tuple[list[pyarrow.dataset.
         # What one file alone says would not do: "7" is a number only if no other folder is called "007".
         said = pa.chunked_array([[_folder_value(piece, name) for piece in pieces]], type=pa.string())
         schema = schema.set(schema.get_field_index(name), pa.field(name, _whole_numbers(said).type))
+    for place, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type):  # each piece would have a dictionary of its own
+            schema = schema.set(place, field.with_type(field.type.value_type))
     return pieces, pa.schema([schema.field(name) for name in wanted])
 
 

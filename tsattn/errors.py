@@ -6,6 +6,7 @@
     ├── ConfigError (also ValueError)      an option, a field or a name is wrong
     ├── UnfittedError (sklearn's, too)     predict, backtest or save before fit; lives in tsattn.forecaster
     ├── TrainingError (also RuntimeError)  training stopped: the loss is not finite, ...
+    ├── ClusterError (also RuntimeError)   a run on a cluster cannot go on: workers are killed again and again, ...
     └── ArtifactError (also ValueError)    a saved model is missing, damaged or from a newer format
 
 Each message says what was found, where, how many, and what to do about it. The command line prints the message alone
@@ -38,6 +39,10 @@ class ConfigError(TsattnError, ValueError):
 
 class TrainingError(TsattnError, RuntimeError):
     """Training cannot go on, for example because the loss is not finite."""
+
+
+class ClusterError(TsattnError, RuntimeError):
+    """A run on a cluster cannot go on: workers are killed again and again, or rows were lost."""
 
 
 class ArtifactError(TsattnError, ValueError):

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -31,6 +31,7 @@ from tsattn.training.run import seeded, train
 if TYPE_CHECKING:
     from pytorch_lightning import Callback
 
+    from tsattn.cluster import PartitionedBacktest, PartitionedForecast
     from tsattn.evaluation.backtest import Backtest
 
 DEFAULT_LEVELS = (0.1, 0.5, 0.9)
@@ -121,20 +122,47 @@ class Forecaster(BaseEstimator):
         split = chronological(panel, self.context, self.horizon, val_size)
         return self._fit_panel(panel, split, checkpoints=checkpoints, resume=resume)
 
-    def predict(self, data: Any = None, *, known: Any = None, attention: bool = False) -> Forecast:
+    @overload
+    def predict(
+        self, data: Any = None, *, known: Any = None, attention: bool = False, engine: None = None
+    ) -> Forecast: ...
+    @overload
+    def predict(
+        self, data: Any, *, known: Any = None, engine: str, out: str | Path, workers: int | None = None
+    ) -> PartitionedForecast: ...
+    def predict(
+        self,
+        data: Any = None,
+        *,
+        known: Any = None,
+        attention: bool = False,
+        engine: str | None = None,
+        out: str | Path | None = None,
+        workers: int | None = None,
+    ) -> Forecast | PartitionedForecast:
         """Forecast the ``horizon`` steps after the last row of every series.
 
         ``data``: a table with any series, also unseen ones; None forecasts the training series. ``known``: a table with
         the known columns over the horizon. ``attention=True`` adds the attention maps and, for models with an exact
         split, the contributions; it does not change the forecast. Series with no observed value among their last
         ``context`` steps are listed in ``Forecast.skipped`` with one warning.
+
+        ``engine="ray"``: ``data`` is the path of a Parquet file or folder, and the forecasts are written as a folder of
+        Parquet files, ``out``, by ``workers`` processes of a Ray cluster (``tsattn.cluster.predict_folder``).
         """
+        if _is_cluster(engine, out, workers):
+            from tsattn.cluster import predict_folder
+
+            if attention:
+                raise ConfigError("engine='ray' keeps no maps: ask backtest(attention='summary', engine='ray').")
+            return predict_folder(self, data, out, known=known, workers=workers)
         self._require_fit()
         panel = self.history_ if data is None else build_panel(data, self.schema_.roles, schema=self.schema_)
         if panel is None:
             raise DataError("This model was saved without its history: pass predict(data).")
         return self._predict_panel(panel, known, attention)
 
+    @overload
     def backtest(
         self,
         data: Any,
@@ -143,7 +171,33 @@ class Forecaster(BaseEstimator):
         step: int | None = None,
         refit: bool | str = False,
         attention: bool | str = False,
-    ) -> Backtest:
+        engine: None = None,
+    ) -> Backtest: ...
+    @overload
+    def backtest(
+        self,
+        data: Any,
+        *,
+        windows: int,
+        step: int | None = None,
+        refit: bool | str = False,
+        attention: bool | str = False,
+        engine: str,
+        out: str | Path,
+        workers: int | None = None,
+    ) -> PartitionedBacktest: ...
+    def backtest(
+        self,
+        data: Any,
+        *,
+        windows: int,
+        step: int | None = None,
+        refit: bool | str = False,
+        attention: bool | str = False,
+        engine: str | None = None,
+        out: str | Path | None = None,
+        workers: int | None = None,
+    ) -> Backtest | PartitionedBacktest:
         """Forecast from ``windows`` past origins per series, ``step`` steps apart (default: the horizon), and score.
 
         ``refit=False``: one model serves all origins, and it has seen nothing after the first: this one when its
@@ -153,6 +207,9 @@ class Forecaster(BaseEstimator):
         stopping, as ``fit`` does by default. A fitted forecaster is backtested with the parameters of its fit, fresh
         copies too; a warning names those that ``set_params`` changed since. ``attention=True`` keeps the maps of all
         windows, ``attention="summary"`` what can be said of them in memory that does not grow with their number.
+
+        ``engine="ray"``, ``out`` and ``workers`` as in ``predict``: a fitted model is scored on a cluster, which trains
+        nothing (``tsattn.cluster.backtest_folder``).
         """
         from tsattn.evaluation.backtest import run_backtest
 
@@ -161,6 +218,12 @@ class Forecaster(BaseEstimator):
             forecaster = self._as_fitted()
             self._mention_changes()
         forecaster._check()
+        if _is_cluster(engine, out, workers):
+            from tsattn.cluster import backtest_folder
+
+            return backtest_folder(
+                forecaster, data, out, windows=windows, step=step, refit=refit, attention=attention, workers=workers
+            )
         return run_backtest(forecaster, data, windows=windows, step=step, refit=refit, attention=attention)
 
     def report(
@@ -269,12 +332,17 @@ class Forecaster(BaseEstimator):
         asked, run = self._config(), run_of({**parameters, "training": config}, data, self.seed)
         return Checkpoints(folder, run, minutes=asked.checkpoint_minutes, steps=asked.checkpoint_steps, resume=resume)
 
-    def _predict_panel(self, panel: Panel, known: Any, attention: bool) -> Forecast:
-        """Forecast the steps after the end of every series of a panel."""
+    def _predict_panel(self, panel: Panel, known: Any, attention: bool, *, part: bool = False) -> Forecast:
+        """Forecast the steps after the end of every series of a panel.
+
+        ``part``: it is one of several, and what is skipped is said of all of them together, elsewhere.
+        """
         spec = self.network_.spec
         tail = extend(panel, spec.context, spec.horizon, known)
         origin = np.minimum(panel.lengths, spec.context)
         series, skipped = _usable(tail, origin, spec.context)
+        if not part:
+            mention_skipped(skipped, len(tail), spec.context)
         windows = forecast_windows(
             self.network_,
             WindowSource(tail, spec.context, spec.horizon, self.scaling_),
@@ -344,6 +412,15 @@ class Forecaster(BaseEstimator):
             raise UnfittedError("This forecaster is not fitted yet: call fit(table) first.")
 
 
+def _is_cluster(engine: str | None, out: str | Path | None, workers: int | None) -> bool:
+    """Whether the work is for a cluster; raises ConfigError for another engine, and for options without one."""
+    if engine not in (None, "ray"):
+        raise unknown_name("engine", engine, ("ray",))
+    if engine is None and (out is not None or workers is not None):
+        raise ConfigError(f"{'workers' if out is None else 'out'}= goes with engine='ray': add it, or leave both out.")
+    return engine is not None
+
+
 def _mention_unread(tail: Panel, windows: WindowForecasts) -> None:
     """One warning for targets that are NaN in the forecast, since their context holds no observed value."""
     row, target = np.nonzero(np.isnan(windows.point).all(axis=1))
@@ -362,13 +439,17 @@ def _usable(tail: Panel, origin: np.ndarray, context: int) -> tuple[np.ndarray, 
         tail.ids[int(s)].as_py(): f"no observed value in its last {context} steps (it has {int(origin[s])})"
         for s in np.flatnonzero(~seen)
     }
-    if not seen.any():
+    return np.flatnonzero(seen), skipped
+
+
+def mention_skipped(skipped: Mapping[Any, str], total: int, context: int) -> None:
+    """One warning for the series that cannot be forecast; raises DataError when that is all of them."""
+    if len(skipped) == total:
         raise DataError(
-            f"No series can be forecast: none of {len(tail)} has an observed target in its last {context} steps."
+            f"No series can be forecast: none of {total} has an observed target in its last {context} steps."
         )
     if skipped:
         warn(
-            f"{len(skipped)} of {len(tail)} series cannot be forecast and are skipped, since they have no observed "
+            f"{len(skipped)} of {total} series cannot be forecast and are skipped, since they have no observed "
             f"value in their last {context} steps: {listed(map(repr, skipped))}. See Forecast.skipped."
         )
-    return np.flatnonzero(seen), skipped

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tsattn.data.batch import Batch
 from tsattn.data.windows import WindowSource
-from tsattn.models.base import Axis, Network, Output
+from tsattn.models.base import Axis, InputSpec, Network, Output
 
 _LARGEST_BATCH = 512  # windows
 _MAP_ENTRIES = 1 << 24  # numbers that one batch with attention may bring back: 64 MB
@@ -58,6 +58,13 @@ class WindowForecasts:
     attention: tuple[Record, ...] = ()
     contributions: dict[str, np.ndarray] | None = None  # fields of models.base.Contributions, [W, ...]
     tokens: TokenRecord | None = None  # what the last layer read from each token, where it is linear
+
+    @classmethod
+    def none(cls, spec: InputSpec) -> WindowForecasts:
+        """No windows, in the shapes of a network."""
+        entries, none = (0, spec.horizon, spec.targets), np.zeros(0, dtype=np.int64)
+        quantiles = np.zeros((*entries, len(spec.quantiles)), np.float32) if spec.quantiles else None
+        return cls(none, none, np.zeros(entries, np.float32), quantiles, np.zeros(entries, np.float32))
 
     @classmethod
     def join(cls, parts: Sequence[WindowForecasts]) -> WindowForecasts:
@@ -139,6 +146,8 @@ def forecast_windows(
     one batch at a time. ``progress`` names a progress line.
     """
     network.to(device).eval()
+    if not len(series):
+        return WindowForecasts.none(network.spec)
 
     def gather(start: int, count: int) -> Batch:
         rows = slice(start, start + count)

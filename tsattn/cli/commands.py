@@ -61,6 +61,8 @@ def predict(
     attention: str | None = None,
     data_dir: str | None = None,
     on_disk: bool = False,
+    engine: str | None = None,
+    workers: int | None = None,
 ) -> None:
     """Forecast with a saved model.
 
@@ -68,12 +70,21 @@ def predict(
         model: Folder of a saved model.
         data: Name of a data set or path of a table; unset forecasts the series the model was trained on.
         known: Path of a table with the known covariates over the horizon.
-        out: File to write, CSV or Parquet by its ending.
+        out: File to write, CSV or Parquet by its ending; with an engine, the folder of Parquet files to write.
         plot: Picture to write, such as forecast.png.
         attention: File for the attention as a tidy table, CSV or Parquet by its ending.
         data_dir: Folder with the files of named data sets.
         on_disk: As in fit.
+        engine: "ray" forecasts a Parquet file or folder on a Ray cluster (RAY_ADDRESS), or on a Ray of this machine.
+        workers: Processes of the engine; unset: one for each CPU.
     """
+    if engine is not None or workers is not None:
+        if plot or attention:
+            raise ConfigError("--engine writes forecasts alone: leave out --plot and --attention.")
+        _check_folder(out)
+        found = Forecaster.load(model).predict(data, known=known, engine=engine or "", out=out, workers=workers)
+        print(f"{found!r}", file=sys.stderr)
+        return
     for path in (out, attention):
         if path is not None:
             _check_ending(path)
@@ -161,6 +172,66 @@ def backtest(
     print(result.metrics(by=by).to_string(index=False, float_format=lambda value: f"{value:.4g}"))  # type: ignore[arg-type]
 
 
+def backtest_saved(
+    *,
+    model: str,
+    data: str,
+    windows: int,
+    step: int | None = None,
+    refit: str = "false",
+    by: str | None = None,
+    out: str | None = None,
+    attention: str | None = None,
+    data_dir: str | None = None,
+    engine: str | None = None,
+    workers: int | None = None,
+) -> None:
+    """Score a saved model on rolling origins, beside the naive and the seasonal naive forecast.
+
+    Args:
+        model: Folder of a saved model.
+        data: Name of a data set, or the path of a table.
+        windows: Origins per series.
+        step: Steps between two origins; unset: the horizon.
+        refit: "never" scores the model as it stands, even on steps that it was trained on; "false" trains a fresh copy
+            there (with an engine: refuses).
+        by: "series" or "step" (of the horizon) for one row each; unset scores everything together.
+        out: File for all forecasts beside the truth, CSV or Parquet by its ending; with an engine, a folder to write.
+        attention: File for the mean attention by lag over all windows, CSV or Parquet by its ending.
+        data_dir: Folder with the files of named data sets.
+        engine: "ray" scores a Parquet file or folder on a Ray cluster (RAY_ADDRESS), or on a Ray of this machine.
+        workers: Processes of the engine; unset: one for each CPU.
+    """
+    if by not in (None, "series", "step"):
+        raise ConfigError(f"--by must be series or step, found {by!r}.")
+    if refit not in ("false", "never"):
+        raise ConfigError(f"--refit of a saved model must be false or never, found {refit!r}.")
+    if attention:
+        _check_ending(attention)
+    options: dict[str, Any] = {
+        "windows": windows, "step": step, "refit": refit == "never" and "never",
+        "attention": "summary" if attention else False,
+    }  # fmt: skip
+    forecaster, result = Forecaster.load(model), None
+    if engine is not None or workers is not None:
+        if out is None:
+            raise ConfigError("--engine writes a folder of Parquet files: pass --out FOLDER.")
+        _check_folder(out)
+        result = forecaster.backtest(data, **options, engine=engine or "", out=out, workers=workers)
+    else:
+        if out:
+            _check_ending(out)
+        result = forecaster.backtest(read_table(data, data_dir), **options)
+        if out:
+            write_table(result.to_frame(), out)
+    if attention:
+        write_table(result.attention.by_lag(), attention)
+    scores = result.metrics(by=by)  # type: ignore[arg-type]
+    print(scores.to_string(index=False, float_format=lambda value: f"{value:.4g}"))
+    if result.in_sample:
+        print("in sample: the model was trained on steps that it is scored on here", file=sys.stderr)
+
+
 def datasets(name: str | None = None) -> None:
     """List the data sets known by name, or show the card of one.
 
@@ -213,6 +284,13 @@ def _make_folder(folder: Path) -> None:
 def _check_ending(path: str) -> None:
     if Path(path).suffix not in (".csv", ".parquet"):
         raise ConfigError(f"Cannot write {path!r}: the ending must be .csv or .parquet.")
+
+
+def _check_folder(path: str) -> None:
+    if Path(path).suffix in (".csv", ".parquet"):
+        raise ConfigError(
+            f"--engine writes a folder of Parquet files, and {path!r} looks like a file: pass --out FOLDER."
+        )
 
 
 def _has_attention(forecaster: Forecaster) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
@@ -12,12 +13,16 @@ from jsonargparse import ArgumentParser, Namespace
 from tsattn.cli import Command
 from tsattn.errors import ConfigError
 
+SAVED = {"backtest": "backtest_saved"}  # what a command calls where --model is the folder of a saved model
 POSITIONAL = {"benchmark": "dataset", "datasets": "name"}  # the option that may come first, without its flag
 
 
 def call(name: str, command: Command, arguments: list[str]) -> None:
     """Parse ``arguments`` for a command and call its function. Wrong usage exits with status 2."""
-    function = getattr(importlib.import_module(command.module), command.function)
+    module = importlib.import_module(command.module)
+    function = getattr(module, command.function)
+    if name in SAVED and _names_saved_model(arguments):
+        function = getattr(module, SAVED[name])
     parser = make_parser(name, function)
     if name in POSITIONAL and arguments and not arguments[0].startswith("-"):
         arguments = [f"--{POSITIONAL[name]}", *arguments]
@@ -61,6 +66,15 @@ def _values(function: Callable[..., None], config: Namespace) -> dict[str, Any]:
         fields = list(inspect.signature(Forecaster.__init__).parameters)[1:]
         values["forecaster"] = Forecaster(**{field: _plain(config[field]) for field in fields})
     return values
+
+
+def _names_saved_model(arguments: list[str]) -> bool:
+    """Whether ``--model`` is a folder with a saved model, or nothing but that makes sense: an engine is asked for."""
+    pairs = [argument.partition("=") for argument in arguments]
+    flags = [flag for flag, _, _ in pairs]
+    values = [value or following for (_, _, value), following in zip(pairs, [*flags[1:], ""], strict=True)]
+    folders = [value for flag, value in zip(flags, values, strict=True) if flag == "--model"]
+    return "--engine" in flags or any((Path(folder) / "model.json").exists() for folder in folders)
 
 
 def _underscored(argument: str) -> str:

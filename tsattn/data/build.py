@@ -15,7 +15,7 @@ from tsattn.data.ondisk import on_disk
 from tsattn.data.panel import Panel
 from tsattn.data.rows import Rows, read_rows
 from tsattn.data.schema import Roles, Schema
-from tsattn.data.table import Columns, column_names, read_columns, require_columns
+from tsattn.data.table import Columns, check_columns, column_names, read_columns
 from tsattn.data.walltime import DAY, HOUR
 from tsattn.errors import DataError, warn
 
@@ -25,13 +25,21 @@ _SPARSE = 5  # a grid this many times longer than the table is worth a word
 _CHUNK = 1 << 20  # rows whose steps are computed at once: bounds the temporaries
 
 
-def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | None = None) -> Panel:
+def build_panel(
+    table: Any,
+    roles: Roles,
+    *,
+    freq: Any = None,
+    schema: Schema | None = None,
+    spacing: list[tuple[int, int]] | None = None,
+) -> Panel:
     """The panel of ``table``; in memory-mapped files for an ``OnDisk``, or a Parquet path too large for the memory.
 
     ``freq`` is a pandas alias (old or new), an offset, a timedelta or an integer step; None infers it. With
     ``schema`` (of the training table) the frequency and the categories are taken from there, and an unseen category
     becomes "unknown" with one warning. Missing steps of the grid become unobserved rows; the table itself is not
-    changed.
+    changed. ``spacing``: the table is one part of several. Its number of gaps between rows and the smallest of them
+    (in steps) are appended for ``refuse_coarser``, which can only be asked of all parts together.
 
     Raises DataError naming column, what was found, where, how many, and the fix.
     """
@@ -44,7 +52,7 @@ def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | 
     if disk is not None:
         from tsattn.data.stream import stream_panel  # it builds on this module
 
-        require_columns(table, roles.columns())
+        check_columns(table, roles.columns())
         return stream_panel(disk, roles, freq=freq, schema=schema)
     columns = read_columns(table, roles.columns(), id=roles.id, covariates=roles.covariates)
     rows = read_rows(columns, roles, training=schema is None)
@@ -56,8 +64,10 @@ def build_panel(table: Any, roles: Roles, *, freq: Any = None, schema: Schema | 
     indptr, place = grid_of(rows, schema, step)
     if training and is_sparse(len(rows), int(indptr[-1])):
         mention_sparse(schema, len(rows), int(indptr[-1]), widest_gap(rows, place)[1])
+    elif spacing is not None:
+        spacing.append(closest_rows(rows, place))
     elif not training:
-        refuse_coarser(schema, *closest_rows(rows, place))
+        refuse_coarser([closest_rows(rows, place)], schema)
     coded = coded_columns(columns, schema, met)
     size = int(indptr[-1])
     panel = Panel(
@@ -217,9 +227,13 @@ def closest_rows(rows: Rows, place: np.ndarray | None) -> tuple[int, int]:
     return len(gaps), int(gaps.min()) if len(gaps) else 0
 
 
-def refuse_coarser(schema: Schema, pairs: int, closest: int) -> None:
-    """A table of a coarser frequency lies on the grid, too, but its forecasts would come a step too early."""
-    if pairs >= 2 and closest > 1:
+def refuse_coarser(spacing: list[tuple[int, int]], schema: Schema) -> None:
+    """A table of a coarser frequency lies on the grid, too, but its forecasts would come a step too early.
+
+    ``spacing``: of each part of the table, the number of gaps between rows and the smallest, in steps.
+    """
+    gaps, closest = sum(count for count, _ in spacing), min((least for count, least in spacing if count), default=1)
+    if gaps >= 2 and closest > 1:
         raise DataError(
             f"The model was trained at frequency {schema.freq.alias!r}, but no two rows of this table (time column "
             f"{schema.roles.time!r}) are one step apart: the closest are {closest}. Resample it first."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,7 +97,50 @@ def parquet_dataset(path: Path, wanted: list[str]) -> tuple[pyarrow.dataset.Data
     dataset = _parquet(path)
     folders = _folder_names(dataset)
     kinds = [(name, pa.string() if name in folders else _one_type(path, dataset, name)) for name in wanted]
-    return _parquet(path, pa.schema(kinds)), [name for name in folders if name in wanted]
+    return _parquet(path, pa.schema(kinds)), [name for name in wanted if name in folders]
+
+
+def parquet_pieces(path: Path, wanted: list[str]) -> tuple[list[pyarrow.dataset.Fragment], pa.Schema]:
+    """The row groups of a Parquet file or folder, to be read one by one, and the schema of what they hold together.
+
+    A piece is read by ``read_piece``, anywhere: all pieces together are the table that ``read_file`` gives. Raises
+    DataError as ``read_file`` does.
+    """
+    try:
+        dataset, folders = parquet_dataset(path, wanted)
+        pieces = [piece for file in dataset.get_fragments() for piece in file.split_by_row_group()]
+    except UNREADABLE as error:
+        raise unreadable(path, error) from None
+    schema = dataset.schema
+    for name in folders:
+        schema = schema.set(schema.get_field_index(name), pa.field(name, folder_kind(pieces, name)))
+    for place, field in enumerate(schema):
+        if pa.types.is_dictionary(field.type):  # each piece would have a dictionary of its own
+            schema = schema.set(place, field.with_type(field.type.value_type))
+    return pieces, pa.schema([schema.field(name) for name in wanted])
+
+
+def read_piece(piece: pyarrow.dataset.Fragment, schema: pa.Schema) -> pa.Table:
+    """One of the pieces of ``parquet_pieces`` in the schema that goes with them."""
+    from pyarrow.dataset import get_partition_keys
+
+    folders = get_partition_keys(piece.partition_expression)
+    kinds = [pa.field(f.name, pa.string()) if f.name in folders else f for f in schema]
+    try:
+        return piece.to_table(schema=pa.schema(kinds), columns=schema.names).cast(schema)
+    except UNREADABLE as error:
+        raise unreadable(Path(piece.path), error) from None
+
+
+def folder_kind(pieces: Iterable[pyarrow.dataset.Fragment], name: str) -> pa.DataType:
+    """The type of a column that is written as folders: integers where every folder is one as it stands, else text.
+
+    What one file alone says would not do: "7" is a number only if no other folder is called "007".
+    """
+    from pyarrow.dataset import get_partition_keys
+
+    said = [get_partition_keys(piece.partition_expression).get(name) for piece in pieces]
+    return whole_numbers(pa.chunked_array([said], type=pa.string())).type
 
 
 def _all_names(dataset: pyarrow.dataset.Dataset) -> list[str]:

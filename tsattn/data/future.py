@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from tsattn.data.columns import id_values
 from tsattn.data.fill import codes_of, float32_values
 from tsattn.data.panel import Panel
+from tsattn.data.schema import Schema
 from tsattn.data.stamps import time_values
 from tsattn.data.table import Columns, read_columns
 from tsattn.errors import DataError, listed, warn
@@ -36,20 +37,10 @@ def extend(panel: Panel, context: int, horizon: int, known: Any = None) -> Panel
     """
     lengths = panel.lengths
     tail = panel.span(np.maximum(lengths - context, 0), lengths + horizon)
-    names, roles = panel.schema.roles.known_columns, panel.schema.roles
+    names, roles = known_columns(panel.schema, horizon, known), panel.schema.roles
     if not names:
-        if known is not None:
-            raise DataError(
-                "known= was given, but the model was fitted without known columns. Leave it out, or name the columns "
-                "in Forecaster(known=...)."
-            )
         return tail
     head = [roles.time] if roles.id is None else [roles.id, roles.time]
-    if known is None:
-        raise DataError(
-            f"The model reads the known columns {listed(map(repr, names))}: pass predict(known=table) with "
-            f"{listed(map(repr, head))} and these columns for the {horizon} steps after the last row of each series."
-        )
     columns = read_columns(known, [*head, *names], id=roles.id, covariates=names)
     place = _locate(tail, columns)
     origin = np.minimum(lengths, context)
@@ -61,6 +52,23 @@ def extend(panel: Panel, context: int, horizon: int, known: Any = None) -> Panel
     _refuse_duplicates(tail, row)
     _fill(tail, {name: columns[name].take(pa.array(use)) for name in names}, row)
     return tail
+
+
+def known_columns(schema: Schema, horizon: int, known: Any) -> tuple[str, ...]:
+    """The known columns to be read; raises DataError unless ``known`` is given exactly where there are some."""
+    names, roles = schema.roles.known_columns, schema.roles
+    if not names and known is not None:
+        raise DataError(
+            "known= was given, but the model was fitted without known columns. Leave it out, or name the columns "
+            "in Forecaster(known=...)."
+        )
+    if names and known is None:
+        head = [roles.time] if roles.id is None else [roles.id, roles.time]
+        raise DataError(
+            f"The model reads the known columns {listed(map(repr, names))}: pass predict(known=table) with "
+            f"{listed(map(repr, head))} and these columns for the {horizon} steps after the last row of each series."
+        )
+    return names
 
 
 def _locate(tail: Panel, columns: Columns) -> _Place:

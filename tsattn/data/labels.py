@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tsattn.data.columns import dictionary_codes, encode, id_values, is_category
-from tsattn.data.files import UNREADABLE, unreadable, whole_numbers
+from tsattn.data.files import UNREADABLE, folder_kind, unreadable
 from tsattn.data.fill import as_category, label_codes, mention_unseen
 from tsattn.data.schema import Roles, Schema
 from tsattn.errors import DataError
@@ -58,7 +58,7 @@ def read_labels(
     ``folders`` are the columns that are names of folders. Raises DataError for missing ids and an empty table; warns
     of categories that the schema does not have.
     """
-    kinds = {name: _kind_of_folders(dataset, name) for name in folders}
+    kinds = {name: folder_kind(dataset.get_fragments(), name) for name in folders}
     if schema is None:
         candidates = (*roles.known_columns, *roles.past, *roles.static)
         names = [n for n in candidates if is_category(pa.nulls(0, kinds.get(n, dataset.schema.field(n).type)))]
@@ -140,11 +140,3 @@ def _batches(dataset: pyarrow.dataset.Dataset, path: Path, names: list[str]) -> 
 def _typed(batch: pa.RecordBatch, name: str, kinds: dict[str, pa.DataType]) -> pa.Array:
     column: Any = batch.column(batch.schema.get_field_index(name))
     return column.cast(kinds[name]) if name in kinds else column
-
-
-def _kind_of_folders(dataset: pyarrow.dataset.Dataset, name: str) -> pa.DataType:
-    """Integers where every folder is one as it stands, text otherwise."""
-    from pyarrow.dataset import get_partition_keys
-
-    names = [get_partition_keys(piece.partition_expression).get(name) for piece in dataset.get_fragments()]
-    return whole_numbers(pa.chunked_array([pa.array(sorted({n for n in names if n is not None}), pa.string())])).type

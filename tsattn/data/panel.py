@@ -10,11 +10,12 @@ of NaN. ``data/build.py`` makes panels and raises every error about a user's dat
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tsattn.data.calendar import calendar_features, format_time
 from tsattn.data.schema import Schema
@@ -120,6 +121,19 @@ class Panel:
             times = self.times(series[~inside], step[~inside])
             values[~inside, -2 * len(calendar) :] = calendar_features(calendar, times, self.schema.tz)
         return values, codes
+
+    @classmethod
+    def join(cls, panels: Sequence[Panel]) -> Panel:
+        """The series of panels of one schema, none of them in two, as one panel."""
+        first = panels[0]
+        arrays = {
+            name: np.concatenate([getattr(panel, name) for panel in panels])
+            for name in ("values", "codes", "static_values", "static_codes", "start")
+        }
+        indptr = np.concatenate([[0], np.cumsum(np.concatenate([panel.lengths for panel in panels]))])
+        ids = pa.concat_arrays([panel.ids for panel in panels])
+        joined = cls(**arrays, indptr=indptr, ids=ids, schema=first.schema)
+        return joined.select(pc.sort_indices(ids).to_numpy().astype(np.int64))
 
     def select(self, series: np.ndarray) -> Panel:
         """Some series (indices ``[n]``), in the order given."""

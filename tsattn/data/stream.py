@@ -306,7 +306,7 @@ class _Build:
         state = self.state
         schema = Schema.from_dict(state.schema or {})
         if self.given is not None:
-            refuse_coarser(schema, state.pairs, state.closest)
+            refuse_coarser([(state.pairs, state.closest)], schema)
         else:
             self._mention(schema)
         for name in ARRAYS:

@@ -30,17 +30,17 @@ def read_columns(
     DataError when the table cannot be read, is empty, or lacks a column; the message lists what it has.
     """
     wanted = list(dict.fromkeys(names))
-    have = require_columns(table, wanted)
+    have = check_columns(table, wanted)
     frame = _open(table, wanted, id, covariates)
     if len(frame) == 0:
         raise DataError(f"The table has no rows (columns: {listed(have, 12)}). Pass a table with at least one row.")
     return {name: _to_arrow(frame, name) for name in wanted}
 
 
-def require_columns(table: Any, names: list[str]) -> list[str]:
-    """The column names of ``table``; raises DataError when it lacks one of ``names``."""
+def check_columns(table: Any, wanted: Sequence[str]) -> list[str]:
+    """The column names of ``table``; raises DataError unless those in ``wanted`` are among them."""
     have = column_names(table)
-    missing = [name for name in names if name not in have]
+    missing = [name for name in wanted if name not in have]
     if missing:
         raise DataError(_missing_columns(missing, have, table))
     return have

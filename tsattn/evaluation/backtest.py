@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -9,11 +10,12 @@ import numpy as np
 
 from tsattn.data.build import build_panel
 from tsattn.data.panel import Panel, series_blocks
+from tsattn.data.schema import Roles
 from tsattn.data.split import chronological, last_origins
 from tsattn.data.walltime import format_time
 from tsattn.data.windows import WindowSource
 from tsattn.errors import ConfigError, DataError, listed, warn
-from tsattn.evaluation.metrics import score_table, seasonal_scale
+from tsattn.evaluation.metrics import By, score_sums, scores_of, seasonal_scale
 from tsattn.forecast import attention_map, frame_of, id_column, time_index
 from tsattn.inference import WindowForecasts, best_device, forecast_windows
 from tsattn.models import build
@@ -67,27 +69,26 @@ class Backtest:
         the target to read before the origin; the baselines are scored on exactly these steps. A series whose scale is
         zero or unknown is left out of MASE and RMSSE. Scores of nothing are NaN.
         """
-        import pandas as pd
+        series = id_column(self.panel, np.unique(self.windows.series)) if by == "series" else None
+        return metric_table(self.sums(by), self.levels, self.panel.schema.roles, by, series)
 
+    def sums(self, by: By = None) -> dict[tuple[str, str], dict[str, np.ndarray]]:
+        """What ``metrics`` are made of, by target and model: ``tsattn.evaluation.metrics.score_sums``."""
         names = self.panel.schema.roles.target
         scales = seasonal_scale(
             self.panel.targets, season=self.season, indptr=self.panel.indptr, ends=self.first_origin
         )
-        parts = []
-        for target, name in enumerate(names):
-            for model, windows in {**self.baselines, self.model: self.windows}.items():
-                frame = pd.DataFrame(self._scores(windows, target, scales, by))
-                frame.insert(0, "model", model)
-                if len(names) > 1:
-                    frame.insert(0, "target", name)
-                parts.append(frame)
-        return pd.concat(parts, ignore_index=True)
+        return {
+            (name, model): self._sums(windows, target, scales, by)
+            for target, name in enumerate(names)
+            for model, windows in {**self.baselines, self.model: self.windows}.items()
+        }
 
-    def _scores(
-        self, windows: WindowForecasts, target: int, scales: tuple[np.ndarray, np.ndarray], by: Any
-    ) -> dict[str, Any]:
+    def _sums(
+        self, windows: WindowForecasts, target: int, scales: tuple[np.ndarray, np.ndarray], by: By
+    ) -> dict[str, np.ndarray]:
         pick = slice(target, target + 1)
-        scores = score_table(
+        return score_sums(
             windows.actual[..., pick],
             windows.point[..., pick],
             None if windows.quantiles is None else windows.quantiles[:, :, pick],
@@ -97,13 +98,6 @@ class Backtest:
             scales[1][:, pick],
             by=by,
         )
-        head: dict[str, Any] = {}
-        if by == "series":
-            series = np.unique(windows.series)
-            head[self.panel.schema.roles.id or "series"] = id_column(self.panel, series)
-        elif by == "step":
-            head["step"] = np.arange(1, windows.point.shape[1] + 1)
-        return {**head, **{name: np.atleast_1d(value) for name, value in scores.items()}}
 
     def to_frame(self) -> pd.DataFrame:
         """Long table: id, origin, time, step, (target,) actual, forecast, quantiles and one column per baseline.
@@ -129,43 +123,72 @@ class Backtest:
         return f"Backtest of {self.model!r}: {len(self.windows.series)} windows, {kind}\n{table}"
 
 
-def run_backtest(
-    forecaster: Forecaster, data: Any, *, windows: int, step: int | None, refit: bool | str, attention: bool | str
-) -> Backtest:
-    """See ``Forecaster.backtest``."""
-    step = forecaster.horizon if step is None else step
+def metric_table(
+    sums: dict[tuple[str, str], dict[str, np.ndarray]], levels: tuple[float, ...], roles: Roles, by: By, series: Any
+) -> pd.DataFrame:
+    """One row for each target and model of ``sums`` (and each of the ids ``series``, or each step)."""
+    import pandas as pd
+
+    parts = []
+    for (target, model), found in sums.items():
+        scores = {name: np.atleast_1d(value) for name, value in scores_of(found, levels).items()}
+        head: dict[str, Any] = {"target": target} if len(roles.target) > 1 else {}
+        head["model"] = model
+        if by == "series":
+            head[roles.id or "series"] = series
+        elif by == "step":
+            head["step"] = np.arange(1, len(scores["mae"]) + 1)
+        parts.append(pd.DataFrame({**head, **scores}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def check_backtest(horizon: int, windows: int, step: int | None, refit: bool | str) -> int:
+    """The steps between two origins; raises ConfigError for numbers and words that no table could make right."""
+    step = horizon if step is None else step
     for name, value in (("windows", windows), ("step", step)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ConfigError(f"{name} must be a whole number of at least 1, found {value!r}.")
     if not (isinstance(refit, (bool, np.bool_)) or refit == "never"):
         raise ConfigError(f"refit must be True, False or 'never', found {refit!r}.")
+    return step
+
+
+def run_backtest(
+    forecaster: Forecaster,
+    data: Any,
+    *,
+    windows: int,
+    step: int | None,
+    refit: bool | str,
+    attention: bool | str,
+    part: list[tuple[int, int]] | None = None,
+) -> Backtest:
+    """See ``Forecaster.backtest``.
+
+    ``part``: the table is one part of several (``spacing`` of ``build_panel``). Nothing is trained, and what can be
+    said of all parts together only, such as how many series were skipped, is left to the caller.
+    """
+    step = check_backtest(forecaster.horizon, windows, step, refit)
     fitted = forecaster.__sklearn_is_fitted__()
     if refit == "never":
         forecaster._require_fit()
     schema = forecaster.schema_ if fitted else None
     roles = schema.roles if schema is not None else forecaster._roles()
-    panel = build_panel(data, roles, freq=forecaster.freq, schema=schema)
+    panel = build_panel(data, roles, freq=forecaster.freq, schema=schema, spacing=part)
     origins = last_origins(panel, forecaster.horizon, windows, step)  # [windows, S]
     keep, skipped = _possible(panel, origins, forecaster.context)
+    if part is None:
+        mention_skipped(skipped, len(panel), int(panel.lengths.max()))
     some = keep.any(axis=1)  # no series reaches back as far as the other origins
     origins, keep = origins[some], keep[some]
     first = _first_origin(origins, keep, panel.lengths)
-    seen_until = forecaster.trained_until_ if fitted else None
-    start = _earliest(panel, first, np.asarray(keep.any(axis=0)))
-    in_sample = seen_until is not None and seen_until >= start
-    if refit != "never" and refit:
-        models = [
-            _fresh(forecaster, panel, _earliest(panel, row, kept)) for row, kept in zip(origins, keep, strict=True)
-        ]
-    elif refit == "never" or (fitted and not in_sample):
-        models = [forecaster]
-    else:
-        models = [_fresh(forecaster, panel, start)]
+    models, in_sample = _models(forecaster, panel, origins, keep, first, refit, train=part is None)
     summary = _summary(attention, panel, forecaster)
     forecasts = _roll(models, panel, origins, keep, bool(attention), summary)
     # Scored where the model could forecast, and the baselines on exactly the same steps.
     scored = np.where(np.isnan(forecasts.point), np.nan, forecasts.actual)
-    _mention_unscored(panel, forecasts.actual, scored)
+    if part is None:
+        _mention_unscored(panel, forecasts.actual, scored)
     forecasts = replace(forecasts, actual=scored)
     baselines = {
         name: replace(_baseline(name, forecaster, models[0], panel, forecasts), actual=scored) for name in BASELINES
@@ -184,6 +207,41 @@ def run_backtest(
         skipped=skipped,
         summary=summary,
     )
+
+
+def _models(
+    forecaster: Forecaster,
+    panel: Panel,
+    origins: np.ndarray,
+    keep: np.ndarray,
+    first: np.ndarray,
+    refit: bool | str,
+    *,
+    train: bool,
+) -> tuple[list[Forecaster], bool]:
+    """The model of all origins, or one for each, and whether ``forecaster`` was trained on what is scored here.
+
+    Raises ConfigError where a fresh copy is wanted and ``train`` is False.
+    """
+    used = np.asarray(keep.any(axis=0))
+    start = _earliest(panel, first, used) if used.any() else None
+    seen_until = forecaster.trained_until_ if forecaster.__sklearn_is_fitted__() else None
+    in_sample = seen_until is not None and start is not None and seen_until >= start
+    if refit == "never" or (not refit and seen_until is not None and not in_sample):
+        return [forecaster], in_sample
+    if not train:
+        until = format_time(seen_until or 0, panel.schema.tz, integer=panel.schema.integer_time)
+        begin = format_time(start or 0, panel.schema.tz, integer=panel.schema.integer_time)
+        raise ConfigError(
+            f"This engine trains nothing, and this model was trained on rows up to {until}, while the backtest scores "
+            f"from {begin} on. Pass refit='never' to score it as it stands (the result says that it is in sample), or "
+            f"fit it on the rows before."
+        )
+    if refit:
+        moments = [_earliest(panel, row, kept) for row, kept in zip(origins, keep, strict=True)]
+        return [_fresh(forecaster, panel, moment) for moment in moments], in_sample
+    assert start is not None
+    return [_fresh(forecaster, panel, start)], in_sample
 
 
 def _summary(attention: bool | str, panel: Panel, forecaster: Forecaster) -> AttentionSummary | None:
@@ -205,20 +263,29 @@ def _possible(panel: Panel, origins: np.ndarray, context: int) -> tuple[np.ndarr
         begin, stop = panel.indptr[:-1][series] - rows.start, np.maximum(origins[:, series], 0)
         keep[:, series] &= there[begin + stop] > there[begin + np.maximum(stop - context, 0)]
     lost = np.flatnonzero(~keep.any(axis=0))
-    if len(lost) == len(panel):
-        raise DataError(
-            f"No series can be backtested: the longest has {int(panel.lengths.max())} steps, and an origin needs the "
-            f"horizon after it and at least one observed step before it. Use a shorter horizon or context."
-        )
     short = (origins[:, lost] < 1).all(axis=0)
     reasons = np.where(short, "too short", f"nothing observed in the {context} steps before its origins")
-    if len(lost):
-        counts = [f"{int((reasons == reason).sum())} {reason}" for reason in np.unique(reasons)]
-        warn(
-            f"{len(lost)} of {len(panel)} series have no window in the backtest and are skipped ({', '.join(counts)}): "
-            f"{listed(panel.name(int(s)) for s in lost)}. See Backtest.skipped."
-        )
     return keep, {panel.ids[int(s)].as_py(): str(reason) for s, reason in zip(lost, reasons, strict=True)}
+
+
+def mention_skipped(skipped: dict[Any, str], total: int, longest: int) -> None:
+    """One warning for the series without any window; raises DataError when that is all of them.
+
+    ``longest``: steps of the longest series.
+    """
+    if len(skipped) == total:
+        raise DataError(
+            f"No series can be backtested: the longest has {longest} steps, and an origin needs the "
+            f"horizon after it and at least one observed step before it. Use a shorter horizon or context."
+        )
+    if skipped:
+        found = Counter(skipped.values())
+        counts = [f"{found[reason]} {reason}" for reason in sorted(found)]
+        names = listed("the series" if id is None else repr(id) for id in skipped)
+        warn(
+            f"{len(skipped)} of {total} series have no window in the backtest and are skipped ({', '.join(counts)}): "
+            f"{names}. See Backtest.skipped."
+        )
 
 
 def _mention_unscored(panel: Panel, actual: np.ndarray, scored: np.ndarray) -> None:
@@ -235,7 +302,8 @@ def _mention_unscored(panel: Panel, actual: np.ndarray, scored: np.ndarray) -> N
 
 def _first_origin(origins: np.ndarray, keep: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The oldest usable origin of each series, ``[S]``; the length of a series without one."""
-    oldest = np.where(keep, origins, np.iinfo(np.int64).max).min(axis=0)
+    latest = np.iinfo(np.int64).max
+    oldest = np.where(keep, origins, latest).min(axis=0, initial=latest)
     return np.minimum(oldest, lengths)
 
 
@@ -294,7 +362,7 @@ def _roll(
                 progress="backtest" if config.verbose else None,
             )
         )
-    return _by_series(parts)
+    return _by_series(parts or [WindowForecasts.none(models[0].network_.spec)])
 
 
 def _by_series(parts: list[WindowForecasts]) -> WindowForecasts:

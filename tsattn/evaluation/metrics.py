@@ -284,6 +284,26 @@ def score_table(
     Raises:
         DataError, ConfigError: as :func:`mae`.
     """
+    return scores_of(
+        score_sums(actual, forecast, quantiles, levels, series, scale_mae, scale_mse, by, observed), levels
+    )
+
+
+def score_sums(
+    actual: np.ndarray,
+    forecast: np.ndarray,
+    quantiles: np.ndarray | None = None,
+    levels: Sequence[float] = (),
+    series: np.ndarray | None = None,
+    scale_mae: np.ndarray | None = None,
+    scale_mse: np.ndarray | None = None,
+    by: By = None,
+    observed: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """What :func:`scores_of` makes the scores of: name -> sum and count of its entries, ``[2, ...]``.
+
+    Sums of parts of the windows may be added up. Arguments and errors as :func:`score_table`.
+    """
     checked = [] if quantiles is None else check_levels(levels, quantiles)
     scales = {"mase": scale_mae, "rmsse": scale_mse}
     per_window = {name: window_scale(scale, series) for name, scale in scales.items() if scale is not None}
@@ -305,7 +325,13 @@ def score_table(
         for name, (values, keep) in block.items():
             pair = [pooled_total(np.where(keep, values, 0.0), by, groups, part), pooled_total(keep, by, groups, part)]
             totals[name] = totals.get(name, 0.0) + np.stack(pair)
-    return _finish({name: ratio(total, count) for name, (total, count) in totals.items()}, checked)
+    return totals
+
+
+def scores_of(sums: dict[str, np.ndarray], levels: Sequence[float] = ()) -> dict[str, np.ndarray]:
+    """The scores from :func:`score_sums`, as :func:`score_table` returns them; ``levels`` those of the quantiles."""
+    means = {name: ratio(total, count) for name, (total, count) in sums.items()}
+    return _finish(means, levels if "size" in means else ())
 
 
 def _quantile_terms(

@@ -5,10 +5,13 @@ Legend: ``w`` windows of a batch, ``N`` heads, ``H`` horizon, ``L`` context, ``C
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow.compute as pc
 
 from tsattn.data.panel import Panel
 from tsattn.errors import ConfigError
@@ -33,9 +36,9 @@ class AttentionSummary:
     def __init__(self, panel: Panel, levels: tuple[float, ...], model: str, *, seed: int = 0) -> None:
         """Nothing is in it yet; ``add`` puts batches of windows in."""
         self._panel, self._levels, self._model = panel, levels, model
-        self._random = np.random.default_rng(seed)
-        self._windows = 0
+        self._seed, self._windows = seed, 0
         self._sample: WindowForecasts | None = None
+        self._lots = np.zeros(0, dtype=np.uint64)  # of the windows in the sample
         self._totals: dict[tuple[int, int], Totals] = {}
 
     def __len__(self) -> int:
@@ -57,6 +60,42 @@ class AttentionSummary:
                 totals.add(batch, target)
         self._remember(windows)
 
+    def part(self) -> AttentionSummary:
+        """The same without the series that are not in the sample: small enough to be sent elsewhere, for ``merge``.
+
+        It cannot take in more windows.
+        """
+        small = copy.copy(self)
+        if self._sample is not None:
+            series, place = np.unique(self._sample.series, return_inverse=True)
+            small._panel = self._panel.select(series)
+            small._sample = replace(self._sample, series=place)
+        return small
+
+    def merge(self, other: AttentionSummary) -> None:
+        """Take in the ``part`` of a summary of other series, by the same model with the same seed.
+
+        The result is that of one summary of all windows: the sample to the last bit, sums to float64 rounding (they
+        are added in another order).
+        """
+        if other._sample is None:
+            return
+        for key, totals in other._totals.items():
+            if key in self._totals:
+                self._totals[key].merge(totals)
+            else:
+                self._totals[key] = totals
+        self._windows += other._windows
+        if self._sample is None:
+            self._panel, self._sample, self._lots = other._panel, other._sample, other._lots
+            return
+        panel = Panel.join([self._panel, other._panel])
+        both = [_moved(one._sample, one._panel, panel) for one in (self, other) if one._sample is not None]
+        self._panel = panel
+        self._keep(both, np.concatenate([self._lots, other._lots]))
+        small = self.part()
+        self._panel, self._sample = small._panel, small._sample
+
     def checked(self) -> AttentionSummary:
         """Itself; raises ConfigError where the model has no attention."""
         if self._sample is None or not self._sample.attention:
@@ -65,9 +104,9 @@ class AttentionSummary:
 
     @property
     def sample(self) -> AttentionMap:
-        """Whole maps of some windows, in the order of the backtest's batches."""
+        """Whole maps of some windows, by series and origin."""
         assert self._sample is not None
-        return self._map(self._sample)
+        return self._map(self._sample.take(np.lexsort((self._sample.origin, self._sample.series))))
 
     @property
     def layers(self) -> list[str]:
@@ -121,21 +160,35 @@ class AttentionSummary:
         return AttentionMap(self._panel, windows, self._levels, self._model)
 
     def _remember(self, windows: WindowForecasts) -> None:
-        """Reservoir sampling (Vitter, 1985, algorithm R), a batch at a time."""
-        take: dict[int, int] = {}  # place in the sample -> window of the batch
-        for row in range(len(windows.series)):
-            seen = self._windows + row
-            place = seen if seen < KEPT else int(self._random.integers(seen + 1))
-            if place < KEPT:
-                take[place] = row
-        self._windows += len(windows.series)
-        if not take:
+        """Keep the windows with the smallest lots: a sample that is the same in whatever order and parts they come."""
+        lots = _lots(self._panel, windows.series, windows.origin, self._seed)
+        self._windows += len(lots)
+        full = len(self._lots) == KEPT
+        take = np.flatnonzero(lots < self._lots.max()) if full else np.arange(len(lots))
+        if not len(take):
             return
-        chosen = replace(windows.take(np.array(list(take.values()))), contributions=None, tokens=None)
-        if self._sample is None:
-            self._sample = chosen
-            return
-        both = WindowForecasts.join([self._sample, chosen])
-        place_of = {place: place for place in range(len(self._sample.series))}
-        place_of |= {place: len(self._sample.series) + i for i, place in enumerate(take)}
-        self._sample = both.take(np.array([place_of[place] for place in sorted(place_of)]))
+        take = take[np.argsort(lots[take])[:KEPT]]
+        chosen = replace(windows.take(take), contributions=None, tokens=None)
+        self._keep([chosen] if self._sample is None else [self._sample, chosen], np.append(self._lots, lots[take]))
+
+    def _keep(self, parts: list[WindowForecasts], lots: np.ndarray) -> None:
+        """Of all windows of ``parts``, those with the smallest ``lots``."""
+        order = np.argsort(lots)[:KEPT]
+        self._sample, self._lots = WindowForecasts.join(parts).take(order), lots[order]
+
+
+def _moved(sample: WindowForecasts, panel: Panel, to: Panel) -> WindowForecasts:
+    """The same windows, with their series counted as ``to`` counts them."""
+    place = pc.index_in(panel.ids, value_set=to.ids).to_numpy().astype(np.int64)
+    return replace(sample, series=place[sample.series])
+
+
+def _lots(panel: Panel, series: np.ndarray, origin: np.ndarray, seed: int) -> np.ndarray:
+    """A number for each window ``[w]`` uint64, even over all numbers, that depends on nothing but its id and time."""
+    found, place = np.unique(series, return_inverse=True)
+    names = [f"{seed} {panel.ids[int(s)].as_py()!r}" for s in found]
+    base = np.array([int.from_bytes(blake2b(n.encode(), digest_size=8).digest(), "little") for n in names], np.uint64)
+    mixed = base[place] + panel.times(series, origin).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finisher: Steele, 2014
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))

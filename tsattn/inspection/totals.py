@@ -55,6 +55,17 @@ class Totals:
             for windows, weights, seen in batch.sel(window=np.flatnonzero(~whole)).chunks(target, self.layer):
                 self._add_steps(batch.sel(window=np.flatnonzero(~whole)[windows]), weights, seen)
 
+    def merge(self, other: Totals) -> None:
+        """Add the sums over other windows, of the same model."""
+        for name in ("windows", "tokens", "count", "steps", "even", "entropy", "spread", "rows"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for names, grid in self.grids.items():
+            grid.merge(other.grids[names], self._expand)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Sums travel; what is kept to look steps up in a panel stays with the panel."""
+        return {**self.__dict__, "_codes": None}
+
     def _add_tokens(self, batch: AttentionMap, weights: np.ndarray) -> None:
         """Windows that were read to the last step, ``weights [w, N, J, I]``."""
         self.windows += len(weights)

@@ -154,6 +154,16 @@ class CalendarGrid:
                 self._alike[key] = _Alike(target[row], source[row], np.zeros(tokens.shape[1:]), expand)
             self._alike[key].add(tokens[row])
 
+    def merge(self, other: CalendarGrid, expand: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Add the sums of other windows of the same model; ``expand`` as in ``add_alike``."""
+        self.sums += other.sums
+        self.pairs += other.pairs
+        for key, alike in other._alike.items():
+            if key not in self._alike:
+                self._alike[key] = _Alike(alike.target, alike.source, np.zeros_like(alike.tokens), expand)
+            self._alike[key].tokens += alike.tokens
+            self._alike[key].windows += alike.windows
+
     def _put(self, place: np.ndarray, weights: np.ndarray, pairs: int) -> None:
         cells = _CODES * _CODES
         self.pairs += pairs * np.bincount(place, minlength=cells).reshape(_CODES, _CODES)

@@ -30,8 +30,9 @@ import tsattn
 from tests.conftest import make_waves
 from tsattn.cli import main as command
 from tsattn.data.build import build_panel
+from tsattn.data.ondisk import open_panel
 from tsattn.data.split import chronological
-from tsattn.errors import TsattnError
+from tsattn.errors import DataError, TsattnError
 from tsattn.training.checkpoint import _read
 from tsattn.tuning.run import as_forecaster
 
@@ -188,6 +189,19 @@ def targets(folder: Path) -> dict[str, Target]:
     def described(place: Path) -> object:
         return _read(next(place.glob("step-*.json")))
 
+    build_panel(tsattn.OnDisk(folder / "t.parquet", folder / "panels"), model._roles())
+    kept_panel = next((folder / "panels").glob("*/panel.json")).parent
+    panel_files = {path.name: path.read_bytes() for path in kept_panel.iterdir()}
+
+    def on_disk(place: Path) -> object:
+        return build_panel(tsattn.OnDisk(place / "t.parquet", place / "panels"), model._roles()).checksum()
+
+    def opened(place: Path) -> None:
+        found = open_panel(place)
+        if found is None:
+            raise DataError("not whole: it would be made again")
+        assert found.checksum() == panel.checksum()  # what was built
+
     def panel_of(name: str) -> Callable[[Path], object]:
         return lambda place: build_panel(str(place / name), model._roles())
 
@@ -209,6 +223,8 @@ def targets(folder: Path) -> dict[str, Target]:
         "config of a study": Target({"run.yaml": config}, "run.yaml", lambda p: as_forecaster(p / "run.yaml")._check()),
         "csv": Target({"t.csv": tables["t.csv"]}, "t.csv", panel_of("t.csv")),
         "parquet": Target({"t.parquet": tables["t.parquet"]}, "t.parquet", panel_of("t.parquet")),
+        "parquet on disk": Target({"t.parquet": tables["t.parquet"]}, "t.parquet", on_disk),
+        "panel.json": Target(panel_files, "panel.json", opened, as_json=True),
     }
 
 

@@ -143,7 +143,7 @@ def open_panel(folder: Path) -> Panel | None:
         with ipc.open_file(str(folder / "ids.arrow")) as file:
             ids = file.read_all()["id"].combine_chunks()
         return _panel(folder, Schema.from_dict(data["schema"]), ids)
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowInvalid):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, pa.ArrowInvalid):
         return None
 
 

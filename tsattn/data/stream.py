@@ -145,7 +145,7 @@ class _Build:
                 if (self.part / name).stat().st_size < size:
                     raise ValueError("a file is shorter than it was")
                 os.truncate(self.part / name, size)
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, RecursionError):
             shutil.rmtree(self.part)
             self.part.mkdir()
             self.state = _State()

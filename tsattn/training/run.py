@@ -28,6 +28,7 @@ from tsattn.training.naming import refuse_other_package
 
 _AUTOMATIC_STEPS = 600  # a small data set is passed over until the optimizer has made about this many steps
 _AUTOMATIC_EPOCHS = 8
+_SHARDED = ("fsdp", "deepspeed", "model_parallel")
 _LOGGERS = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger", "mlflow": "MLFlowLogger"}
 
 
@@ -166,9 +167,16 @@ def _fit(trainer: pl.Trainer, module: ForecastModule, data: ForecastDataModule, 
 def make_trainer(config: TrainConfig, epochs: int, every: int, callbacks: list[pl.Callback]) -> pl.Trainer:
     """A Trainer that writes nothing unless a logger was asked for.
 
-    Raises ConfigError, with the fields of ``TrainConfig``, when Lightning has no such device, strategy or precision.
+    Raises ConfigError, with the fields of ``TrainConfig``, when Lightning has no such device, strategy or precision, or
+    when the strategy leaves each process with a part of the weights.
     """
     logger = _logger(config.logger)
+    if str(config.strategy).startswith(_SHARDED):
+        raise ConfigError(
+            f"training.strategy={config.strategy!r} cuts the weights into parts, which are not put together again here: "
+            f"neither the best weights nor a saved model would be whole. Use strategy='ddp', or train a ForecastModule "
+            f"with a Trainer of your own."
+        )
     try:
         return pl.Trainer(
             max_epochs=epochs,

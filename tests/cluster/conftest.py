@@ -98,3 +98,12 @@ def by_id(table: pd.DataFrame, folder: Path) -> Path:
         (folder / f"shop={shop}").mkdir(parents=True)
         part.drop(columns="shop").to_parquet(folder / f"shop={shop}" / "part.parquet", index=False)
     return folder
+
+
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # float32: what a batch holds beside a window changes the last bit
+SKIPS = pytest.mark.filterwarnings("ignore:. of 21 series:tsattn.errors.TsattnWarning")
+
+
+def same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
+    """Ids, stamps, gaps and types to the bit, forecasts to float32 rounding."""
+    pd.testing.assert_frame_equal(found, wanted, **CLOSE)

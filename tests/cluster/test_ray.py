@@ -1,24 +1,18 @@
-"""Two workers of a local Ray give what one process gives; a killed one is replaced, and nothing is there twice."""
+"""Two workers of a local Ray give what one process gives."""
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from tsattn.errors import ClusterError, ConfigError, DataError
+from tsattn.errors import ConfigError, DataError
 from tsattn.forecaster import Forecaster
-from tsattn.models.linear import NLinear
 
-from .conftest import CONTEXT, HORIZON, QUICK, by_id, make_known, spread
+from .conftest import CONTEXT, HORIZON, QUICK, SKIPS, by_id, make_known, same, spread
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,13 +21,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # float32: what a batch holds beside a window changes the last bit
-SKIPS = pytest.mark.filterwarnings("ignore:. of 21 series:tsattn.errors.TsattnWarning")
-
-
-def same(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
-    """Ids, stamps, gaps and types to the bit, forecasts to float32 rounding."""
-    pd.testing.assert_frame_equal(found, wanted, **CLOSE)
 
 
 @SKIPS
@@ -92,77 +79,6 @@ def test_backtest_scores_and_summary_are_those_of_one_process(cluster, forecaste
         pd.testing.assert_frame_equal(mine.by_calendar(rows, cols), whole.by_calendar(rows, cols), rtol=1e-5)
     samples = [summary.sample.to_frame().drop(columns="weight") for summary in (mine, whole)]
     pd.testing.assert_frame_equal(*samples)  # the same windows
-
-
-class Fragile(NLinear):
-    """Kills its process, once per marker file in ``TSATTN_TEST_KILL``, as the kernel would: no handler runs."""
-
-    def forward(self, batch, need_weights=False):
-        """Take one marker away and die, or forecast."""
-        for marker in sorted(Path(os.environ["TSATTN_TEST_KILL"]).glob("kill-*")):
-            try:
-                marker.unlink()
-            except FileNotFoundError:
-                continue
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().forward(batch, need_weights)
-
-
-@pytest.fixture
-def fragile(table, tmp_path, monkeypatch):
-    """A fitted forecaster whose network can be told to kill its process, and the folder for the markers."""
-    markers = tmp_path / "markers"
-    markers.mkdir()
-    monkeypatch.setenv("TSATTN_TEST_KILL", str(markers))
-    model = Forecaster(
-        Fragile, horizon=HORIZON, context=CONTEXT, id="shop", time="when", target="sold", training=QUICK
-    ).fit(table)
-    return model, markers
-
-
-def run_fragile(fragile, table, tmp_path, kills: int):
-    """In a Ray of its own: the environment of workers is that of the moment Ray was started."""
-    model, markers = fragile
-    one = model.predict(table)
-    model.save(tmp_path / "model")
-    source = spread(table, tmp_path / "in")
-    for number in range(kills):
-        (markers / f"kill-{number:03d}").touch()
-    code = (
-        "import sys; from tests.cluster.test_ray import Fragile; import tsattn\n"
-        "from tests.cluster.conftest import *\n"
-        "model = tsattn.Forecaster.load(sys.argv[1], model=Fragile)\n"
-        "print(repr(model.predict(sys.argv[2], engine='ray', out=sys.argv[3], workers=2)))"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "model"), str(source), str(tmp_path / "out")],
-        capture_output=True, text=True, timeout=280, cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])},
-    )  # fmt: skip
-    return one, ran, markers
-
-
-@SKIPS
-def test_a_killed_worker_is_replaced_and_nothing_is_there_twice(fragile, table, tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed")
-    one, ran, markers = run_fragile(fragile, table, tmp_path, kills=1)
-    assert ran.returncode == 0, ran.stderr
-    assert not list(markers.iterdir())  # it did die
-    found = pd.read_parquet(tmp_path / "out")
-    assert len(found) == len(found.drop_duplicates(["shop", "when"])) == 20 * HORIZON
-    found = found.sort_values(["shop", "when"], ignore_index=True)
-    found["when"] = found["when"].dt.as_unit("s")
-    same(found, one.to_frame())
-    assert {path.name for path in (tmp_path / "out").iterdir() if not path.name.startswith("part-")} == {"_skipped"}
-
-
-@SKIPS
-def test_a_part_that_always_kills_its_worker_ends_the_run(fragile, table, tmp_path):
-    pytest.importorskip("ray", reason="ray is not installed")
-    _, ran, _ = run_fragile(fragile, table, tmp_path, kills=200)
-    assert ran.returncode == 1
-    assert f"{ClusterError.__name__}: The worker was killed 3 times while it worked on one part" in ran.stderr
-    assert not (tmp_path / "out").exists()
 
 
 def test_bad_data_is_one_message_and_nothing_is_written(cluster, forecaster, table, tmp_path):

@@ -58,15 +58,15 @@ def fragile(table, tmp_path, monkeypatch):
     return model, markers
 
 
-def start(fragile, table, tmp_path) -> subprocess.Popen:
-    """A process that forecasts on two workers."""
+def start(fragile, table, tmp_path, workers: int = 2) -> subprocess.Popen:
+    """A process that forecasts on a Ray of its own."""
     model, _ = fragile
     model.save(tmp_path / "model")
     source = spread(table, tmp_path / "in")
     code = (
         "import sys; from tests.cluster.test_killed import Fragile; import tsattn\n"
         "model = tsattn.Forecaster.load(sys.argv[1], model=Fragile)\n"
-        "print(repr(model.predict(sys.argv[2], engine='ray', out=sys.argv[3], workers=2)))"
+        f"print(repr(model.predict(sys.argv[2], engine='ray', out=sys.argv[3], workers={workers})))"
     )
     root = Path(__file__).parents[2]
     return subprocess.Popen(
@@ -111,7 +111,7 @@ def test_a_part_that_always_kills_its_worker_ends_the_run(fragile, table, tmp_pa
     _, markers = fragile
     for number in range(200):
         (markers / f"kill-{number:03d}").touch()
-    ran = start(fragile, table, tmp_path)
+    ran = start(fragile, table, tmp_path, workers=1)
     _, text = ran.communicate(timeout=380)
     assert ran.returncode == 1
     assert f"{ClusterError.__name__}: The worker was killed 3 times while it worked on one part" in text

@@ -89,6 +89,11 @@ def test_bad_data_is_one_message_and_nothing_is_written(cluster, forecaster, tab
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError, match="trains nothing, and this model was trained on rows up to 2024-04"):
         forecaster.backtest(spread(table, tmp_path / "ok"), windows=1, engine="ray", out=tmp_path / "out", workers=2)
+    damaged = tmp_path / "ok" / "3.parquet"
+    data = damaged.read_bytes()
+    damaged.write_bytes(data[:100] + bytes(2000) + data[2100:])  # the footer is as it was: found out by a worker
+    with pytest.raises(DataError, match=rf"^Cannot read {damaged}"):
+        forecaster.backtest(tmp_path / "ok", windows=1, engine="ray", out=tmp_path / "out", workers=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "ok"]
 
 

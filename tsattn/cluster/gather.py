@@ -89,6 +89,13 @@ class Reports:
             more = f" (Numbers are of one part of the table; {len(messages)} of {len(self.reports)} parts say so.)"
             warn(messages[0] + (more if len(self.reports) > 1 else ""))
 
+    def mention_unscored(self) -> None:
+        """A warning for each target none of whose steps could be scored: its scores are NaN."""
+        sums, _ = self.sums(None)
+        for target in dict.fromkeys(name for name, _ in sums):
+            if not any(found["mae"][1] for (name, _), found in sums.items() if name == target):
+                warn(f"The scores of {target!r} are NaN: no step of any window could be scored. Choose other origins.")
+
     def sums(self, by: By) -> tuple[Sums, pa.Array]:
         """Sums of the scores of all series, and their ids; added in the order of the ids, whatever the parts were."""
         parts = [report.sums["step" if by == "step" else "series"] for report in self.reports if report.sums]

@@ -97,6 +97,7 @@ def backtest_folder(
         mention_skipped(skipped, reports.series, max(report.longest for report in reports.reports))
         _finish(folder, target, reports)
     reports.warn()
+    reports.mention_unscored()
     fitted = forecaster._as_fitted()
     return PartitionedBacktest(
         target,

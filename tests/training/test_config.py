@@ -45,7 +45,10 @@ def test_refusals(fields, message):
         ({"accelerator": "tpu"}, "training.accelerator='tpu': "),
         ({"strategy": "dpp"}, "training.strategy='dpp': .*invalid strategy name"),
         ({"strategy": 3}, "training.strategy=3: "),
-        ({"accelerator": "cpu", "strategy": "single_xla"}, "training.accelerator='cpu', training.strategy='single_xla'"),
+        (
+            {"accelerator": "cpu", "strategy": "single_xla"},
+            "training.accelerator='cpu', training.strategy='single_xla'",
+        ),
         ({"strategy": "fsdp"}, "training.strategy='fsdp' cuts the weights into parts"),
         ({"accelerator": "cpu", "devices": -2}, "training.accelerator='cpu', training.devices=-2: "),
         ({"accelerator": "cpu", "devices": "x"}, "training.accelerator='cpu', training.devices='x': "),

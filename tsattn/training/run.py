@@ -173,7 +173,7 @@ def make_trainer(config: TrainConfig, epochs: int, every: int, callbacks: list[p
     logger = _logger(config.logger)
     if str(config.strategy).startswith(_SHARDED):
         raise ConfigError(
-            f"training.strategy={config.strategy!r} cuts the weights into parts, which are not put together again here: "
+            f"training.strategy={config.strategy!r} cuts the weights into parts, which are not put together here: "
             f"neither the best weights nor a saved model would be whole. Use strategy='ddp', or train a ForecastModule "
             f"with a Trainer of your own."
         )

@@ -15,9 +15,10 @@ from tsattn.data.build import build_panel
 from tsattn.data.future import extend
 from tsattn.data.panel import series_blocks
 from tsattn.data.schema import Roles
+from tsattn.data.shuffle import shuffled
 from tsattn.data.split import chronological, training_origins
 from tsattn.data.statistics import Scaling, training_statistics
-from tsattn.data.windows import EpochSampler, WindowLoader, WindowSource, shuffled
+from tsattn.data.windows import EpochSampler, WindowLoader, WindowSource
 from tsattn.evaluation.metrics import seasonal_scale
 
 KINDS = np.array(["x", "y", "z", None], dtype=object)

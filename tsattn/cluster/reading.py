@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tsattn.data.files import is_parquet, parquet_pieces, read_piece
+from tsattn.data.ondisk import OnDisk
 from tsattn.data.schema import Schema
 from tsattn.data.table import check_columns
 from tsattn.errors import ConfigError, DataError
@@ -52,6 +53,7 @@ def open_source(data: Any, schema: Schema) -> Source:
 
     Raises ConfigError for anything else than a path of Parquet, DataError for what ``read_columns`` refuses, too.
     """
+    data = data.path if isinstance(data, OnDisk) else data  # parts are held in memory
     if not isinstance(data, (str, Path)) or (os.path.exists(data) and not is_parquet(Path(data))):
         raise ConfigError(
             f"engine='ray' reads a Parquet file or a folder of Parquet files that all machines see; found "

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tsattn.data.panel import Panel
+from tsattn.data.shuffle import mixed
 from tsattn.errors import ConfigError
 from tsattn.inference import WindowForecasts
 from tsattn.inspection.maps import AttentionMap
@@ -188,7 +189,4 @@ def _lots(panel: Panel, series: np.ndarray, origin: np.ndarray, seed: int) -> np
     found, place = np.unique(series, return_inverse=True)
     names = [f"{seed} {panel.ids[int(s)].as_py()!r}" for s in found]
     base = np.array([int.from_bytes(blake2b(n.encode(), digest_size=8).digest(), "little") for n in names], np.uint64)
-    mixed = base[place] + panel.times(series, origin).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finisher: Steele, 2014
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(31))
+    return mixed(base[place] + panel.times(series, origin).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))

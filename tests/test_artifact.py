@@ -27,6 +27,7 @@ def saved(tmp_path_factory):
     return model, model.save(tmp_path_factory.mktemp("model") / "a")
 
 
+@pytest.mark.slow
 def test_fresh_process_and_moved_folder(tmp_path):
     """Every model: saved, moved, loaded where nothing else is left, and the same forecast."""
     expected = {}

@@ -133,6 +133,7 @@ def test_a_fault_of_ours_is_status_1(monkeypatch):
         main(["datasets"])
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)  # a whole epoch of real data, on a machine that may be busy
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.stem)
 def test_every_config_runs(config, tmp_path):

@@ -77,6 +77,7 @@ def test_same_seed_same_result_and_global_generators_untouched(waves):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_verbose_false_prints_nothing_and_leaves_no_files(tmp_path):
     code = (
         "import warnings; warnings.simplefilter('error');"

@@ -91,6 +91,7 @@ def test_naive_equals_repeat_over_all_windows(dataset: str) -> None:
         assert (result.floors["naive"].mse, result.floors["naive"].mae) == pytest.approx(found, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dataset", "season"), SEASONAL)
 def test_seasonal_naive_over_all_windows(dataset: str, season: int) -> None:
     values = values_of(dataset)

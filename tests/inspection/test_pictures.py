@@ -536,6 +536,7 @@ def test_one_panel_goes_into_given_axes(kind):
     pixels(figure)
 
 
+@pytest.mark.slow
 def test_pictures_leave_pyplot_alone():
     pyplot = pytest.importorskip("matplotlib.pyplot")
     before = pyplot.get_fignums()

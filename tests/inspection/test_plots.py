@@ -257,6 +257,7 @@ def test_a_notebook_shows_it_without_pyplot():
         assert shown._repr_png_().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_plots_do_not_import_pyplot():
     import subprocess
 

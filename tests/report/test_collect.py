@@ -283,6 +283,7 @@ def large_forecast(series=20, heads=8, horizon=96, length=512):
     return Forecast(panel, windows, (0.1, 0.5, 0.9), "made by hand")
 
 
+@pytest.mark.slow
 def test_maps_that_are_too_large_lose_heads_and_then_steps():
     forecast = large_forecast()
     pictures = draw_series(forecast)
@@ -297,6 +298,7 @@ def test_small_maps_lose_nothing():
     assert (pictures["layers"][0]["heads"], pictures["layers"][0]["every"]) == (True, 1)
 
 
+@pytest.mark.slow
 def test_the_layer_that_takes_most_gives_way_first():
     forecast = large_forecast()
     patches = tuple(range(0, 512, 64))

@@ -62,10 +62,13 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize(
+    ("settings", "every"),
+    [("one_cycle", 4), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in SETTINGS)],
+)
 def test_stopped_before_a_step(every, settings, tmp_path):
     """Dropout, shuffle, optimizer, schedule, early stopping and the best weights so far go on where they stood."""
+    settings = SETTINGS[settings]
     whole = fit(tmp_path / "whole", **settings)
     total = whole.summary_.steps
     assert total >= 10
@@ -75,6 +78,7 @@ def test_stopped_before_a_step(every, settings, tmp_path):
         assert_same(fit(tmp_path / str(at), resume=True, **settings), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", ["on_validation_batch_start", "on_validation_end", "on_train_epoch_end"])
 def test_stopped_around_a_validation(hook, tmp_path):
     whole = fit(tmp_path / "whole")

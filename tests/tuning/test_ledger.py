@@ -53,6 +53,7 @@ def test_claims_stop_at_the_total(make):
     assert one.claim(3).number == 2  # the total may be raised
 
 
+@pytest.mark.slow
 def test_many_hands_never_claim_too_many(make):
     hands = [make() for _ in range(6)]
     claimed = []
@@ -93,6 +94,7 @@ def test_a_living_worker_is_left_alone(make):
     assert [t.state for t in ledger.study.trials] == [TrialState.RUNNING]
 
 
+@pytest.mark.slow
 def test_parameters_that_kill_their_worker_are_given_up(make):
     ledger = make()
     for _ in range(10):

@@ -59,6 +59,7 @@ def test_the_last_report_is_the_value(tmp_path):
     assert trial.value == pytest.approx(np.mean(trial.user_attrs["metric_by_fold"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pruner", "options", "folds", "pruned_after"),
     [
@@ -115,6 +116,7 @@ def test_seeds_are_averaged_within_their_fold():
     assert made.expected(6.0) == pytest.approx(3.5)
 
 
+@pytest.mark.slow
 def test_epochs_of_other_lengths_are_reported_at_shares_of_the_training(tmp_path):
     space = {"training.epochs": {"choices": [5, 20]}}
     result = tune(tmp_path, space, trials=3, folds=1, pruner="none", sampler="random", base=forecaster())

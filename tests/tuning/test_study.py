@@ -61,6 +61,7 @@ def test_a_study_continues_to_exactly_its_total_with_new_points(tmp_path):
     assert len(tune(tmp_path / "b", RATES, trials=4).study.trials) == 6  # nothing left to do
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["sqlite:///{}/study.db", "{}/study.log"])
 def test_storages(storage, tmp_path):
     place = storage.format(tmp_path)
@@ -69,6 +70,7 @@ def test_storages(storage, tmp_path):
     assert states(result) == ["COMPLETE"] * 3
 
 
+@pytest.mark.slow
 def test_attributes_tell_how_a_trial_came_about(tmp_path):
     result = tune(tmp_path, seeds=2, trials=1, out=tmp_path / "out")
     told = result.study.trials[0].user_attrs
@@ -106,6 +108,7 @@ def test_the_objective_is_the_mean_of_the_folds_of_a_plain_fit(tmp_path):
     assert result.best_value == pytest.approx(np.mean(scores), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_several_objectives_have_a_front(tmp_path):
     space = {"model": {"choices": ["nlinear", "dlinear", "seasonal_naive"]}}
     result = tune(
@@ -125,6 +128,7 @@ def test_several_objectives_have_a_front(tmp_path):
         tune(tmp_path, space, objectives=["error", "seconds"], pruner="median")
 
 
+@pytest.mark.slow
 def test_a_trial_that_cannot_be_fails_with_its_reason_and_the_study_goes_on(tmp_path):
     space = {"options.input_feeding": {"choices": [True, False]}, "options.attention": {"choices": ["none", "dot"]}}
     base = forecaster("seq2seq", options={"patch": 6, "width": 4}, training={"epochs": 1})
@@ -144,12 +148,14 @@ def test_when_every_trial_failed_the_first_reason_is_told(tmp_path):
         tune(tmp_path, space, base=base)
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_fails_the_trial(tmp_path):
     result = tune(tmp_path, {"training.learning_rate": {"choices": [1e-2, 1e30]}}, trials=4, sampler="random")
     frame = result.trials_frame()
     assert frame.loc[frame["training.learning_rate"] == 1e30, "reason"].str.contains("The loss is not finite").all()
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_usable_study_and_the_best_so_far(tmp_path, monkeypatch):
     real, calls = Objective.train_here, []
 
@@ -171,6 +177,7 @@ def test_ctrl_c_leaves_a_usable_study_and_the_best_so_far(tmp_path, monkeypatch)
     assert sum(t.params["training.learning_rate"] == 1e-2 for t in result.study.trials) == 1
 
 
+@pytest.mark.slow
 def test_a_fault_of_ours_stops_the_study_and_keeps_the_trial(tmp_path, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Objective, "train_here", lambda *_: {}["x"])
@@ -201,6 +208,7 @@ def test_where_training_runs_may_change_from_run_to_run(tmp_path):
     assert len(tune(tmp_path, trials=2, base=forecaster(training={"accelerator": "auto"})).study.trials) == 2
 
 
+@pytest.mark.slow
 def test_a_study_of_another_tool_is_refused(tmp_path):
     study = optuna.create_study(storage=f"sqlite:///{tmp_path}/s.db", study_name="tsattn")
     study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
@@ -252,12 +260,14 @@ def test_too_few_rows(tmp_path):
         tune(tmp_path, data=make_waves(steps=18))
 
 
+@pytest.mark.slow
 def test_timeout_starts_nothing_late(tmp_path):
     with pytest.raises(TuningError, match="has no trial yet"):
         tune(tmp_path, timeout=0)
     assert states(tune(tmp_path)) == ["COMPLETE"] * 3
 
 
+@pytest.mark.slow
 def test_result_tables_and_plots(tmp_path):
     result = tune(tmp_path, RATES, trials=4, out=tmp_path / "out")
     frame = result.trials_frame()
@@ -276,6 +286,7 @@ def test_result_tables_and_plots(tmp_path):
     assert repr(result).startswith("TuneResult of study 'tsattn': 4 trials, best mae")
 
 
+@pytest.mark.slow
 def test_refit_trains_on_everything_before_the_test(tmp_path):
     result = tune(tmp_path, refit=True, out=tmp_path / "out")
     best = result.best_forecaster
@@ -305,12 +316,14 @@ class Own(tsattn.models.linear.NLinear):
     """A network of the user's."""
 
 
+@pytest.mark.slow
 def test_a_network_of_the_users_own(tmp_path):
     result = tune(tmp_path, base=forecaster(Own), trials=2, refit=True)
     assert isinstance(result.best_forecaster.network_, Own)
     assert result.best_config["model"] == "Own"
 
 
+@pytest.mark.slow
 def test_memory_is_given_back_after_every_trial(tmp_path, monkeypatch):
     """Networks and modules of finished trials are gone; threads too."""
     import gc
@@ -348,6 +361,7 @@ def config(tmp_path):
     return str(path)
 
 
+@pytest.mark.slow
 def test_command_writes_a_config_that_fit_runs_as_it_is(config, tmp_path, capsys):
     assert main(["tune", "--config", config, "--trials", "2", "--refit", "true"]) == 0
     out = capsys.readouterr()
@@ -377,6 +391,7 @@ def test_command_with_bad_input_is_one_message_and_status_2(flags, message, conf
     assert "Traceback" not in error
 
 
+@pytest.mark.slow
 def test_command_refuses_another_space_under_the_same_name(config, capsys):
     assert main(["tune", "--config", config]) == 0
     assert main(["tune", "--config", config, "--training.epochs", "3"]) == 2

@@ -92,6 +92,17 @@ def trials(storage, folder, *states):
         return []
 
 
+def wait_for_work(process, storage, folder):
+    """Until the command has begun a trial of its own; how long it takes to start depends on the machine."""
+    for _ in range(600):
+        running = trials(storage, folder, TrialState.RUNNING)
+        if process.pid in [t.system_attrs.get("tsattn:worker", {}).get("pid") for t in running]:
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    pytest.fail("no trial was begun in a minute")
+
+
 def kill(process):
     """Everything the command started, at once."""
     os.killpg(process.pid, signal.SIGKILL)
@@ -124,7 +135,8 @@ def test_killed_at_ten_random_moments(storage, command, tmp_path):
     finished: dict[int, float | None] = {}
     for _ in range(10):
         process = command(storage, "--trials", "60")
-        time.sleep(moments.uniform(4.0, 9.0))
+        wait_for_work(process, storage, tmp_path)
+        time.sleep(moments.uniform(0.0, 4.0))
         kill(process)
         now = {t.number: t.value for t in trials(storage, tmp_path, *COUNTED)}
         assert finished.items() <= now.items()  # nothing finished was lost or changed

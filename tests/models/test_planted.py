@@ -105,7 +105,7 @@ def test_several_lags_of_a_covariate_and_their_signs():
     dependent = attribute(forecaster, made.held_out(), "integrated_gradients", windows=20, variable="z")
     found = score_against_truth(dependent, made, source="z")
     assert found.hit >= 0.95
-    assert found.precision >= 0.75  # 0.82 to 0.9 on the processors tried: training differs by rounding
+    assert found.precision >= 0.75  # 0.82 on one processor, above 0.85 on another: rounding
     assert found.sign >= 0.85
 
 

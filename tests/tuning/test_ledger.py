@@ -121,6 +121,23 @@ def test_an_interruption_between_claim_and_training_gives_the_trial_back(make, m
     assert ledger.counts() == Counts(complete=0, pruned=0, failed=0, running=1, lost=1)
 
 
+def test_an_interruption_within_the_claim_gives_the_trial_back_and_no_other(make, monkeypatch):
+    ledger = make()
+    theirs = make().study.ask()  # of somebody who works on the study with Optuna alone, and signs nothing
+    sign = ledger.storage.set_trial_system_attr
+
+    def interrupted(trial_id, name, value):
+        if name == WORKER:
+            raise KeyboardInterrupt
+        sign(trial_id, name, value)
+
+    monkeypatch.setattr(ledger.storage, "set_trial_system_attr", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        work(ledger, None, 3)
+    assert [t.number for t in ledger.study.trials if t.state == TrialState.RUNNING] == [theirs.number]
+    assert ledger.counts() == Counts(complete=0, pruned=0, failed=0, running=1, lost=1)
+
+
 def test_interruptions_are_no_deaths(make):
     ledger = make()
     for _ in range(5):

@@ -92,15 +92,33 @@ def trials(storage, folder, *states):
         return []
 
 
+def at_work(storage, folder):
+    """The process ids of those that have a trial running."""
+    running = trials(storage, folder, TrialState.RUNNING)
+    return [t.system_attrs["tsattn:worker"]["pid"] for t in running if "tsattn:worker" in t.system_attrs]
+
+
 def wait_for_work(process, storage, folder):
     """Until the command has begun a trial of its own; how long it takes to start depends on the machine."""
     for _ in range(600):
-        running = trials(storage, folder, TrialState.RUNNING)
-        if process.pid in [t.system_attrs.get("tsattn:worker", {}).get("pid") for t in running]:
+        if process.pid in at_work(storage, folder):
             return
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
     pytest.fail("no trial was begun in a minute")
+
+
+def kill_one_at_work(storage, folder):
+    """Halts a worker, and kills it if it was halted within a trial; between two there would be nothing to replace."""
+    for _ in range(400):
+        time.sleep(0.1)
+        for victim in at_work(storage, folder):
+            os.kill(victim, signal.SIGSTOP)
+            within = victim in at_work(storage, folder)
+            os.kill(victim, signal.SIGKILL if within else signal.SIGCONT)
+            if within:
+                return
+    pytest.fail("no worker was at work in forty seconds")
 
 
 def kill(process):
@@ -134,7 +152,7 @@ def test_killed_at_ten_random_moments(storage, command, tmp_path):
     moments = random.Random(0)
     finished: dict[int, float | None] = {}
     for _ in range(10):
-        process = command(storage, "--trials", "60")
+        process = command(storage, "--trials", "10000")  # more than any processor gets through before it is killed
         wait_for_work(process, storage, tmp_path)
         time.sleep(moments.uniform(0.0, 4.0))
         kill(process)
@@ -142,25 +160,18 @@ def test_killed_at_ten_random_moments(storage, command, tmp_path):
         assert finished.items() <= now.items()  # nothing finished was lost or changed
         finished = now
     assert finished
-    end(command(storage, "--trials", "60"))
+    total = len(finished) + 10
+    end(command(storage, "--trials", str(total)))
     study = load(storage, tmp_path)
     assert finished.items() <= {t.number: t.value for t in study.get_trials()}.items()
-    check(study, 60)
+    check(study, total)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_one_of_two_workers_is_killed_and_the_other_takes_over(command, tmp_path):
     process = command("s.journal", "--trials", "40", "--workers", "2")
-    victim = None
-    for _ in range(400):
-        time.sleep(0.1)
-        running = trials("s.journal", tmp_path, TrialState.RUNNING)
-        owners = [t.system_attrs["tsattn:worker"]["pid"] for t in running if "tsattn:worker" in t.system_attrs]
-        if owners:
-            victim = owners[0]
-            break
-    os.kill(victim, signal.SIGKILL)
+    kill_one_at_work("s.journal", tmp_path)
     end(process)
     study = load("s.journal", tmp_path)
     check(study, 40)

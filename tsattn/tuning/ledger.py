@@ -54,6 +54,7 @@ class Ledger:
         """``lock()`` holds off every other worker of the study."""
         self.study, self.storage, self.lock = study, storage, lock
         self._seen: dict[int, tuple[Any, float]] = {}  # running trial -> its last beat, and when we first saw it
+        self._unsigned = False  # a trial of ours may be there that does not bear our name yet
 
     def claim(self, total: int) -> Trial | None:
         """The next trial to run, or None when there is none now: the rest is done or running elsewhere."""
@@ -62,8 +63,10 @@ class Ledger:
             counts = self.counts()
             if counts.done + counts.running >= total:
                 return None
+            self._unsigned = True
             trial = self.study.ask()
             self.storage.set_trial_system_attr(trial._trial_id, WORKER, _this_worker())
+            self._unsigned = False
             return trial
 
     def finished(self, total: int) -> bool:
@@ -98,9 +101,15 @@ class Ledger:
 
         with self.lock():
             for trial in self._trials():
-                worker = trial.system_attrs.get(WORKER) or {}
-                if trial.state == TrialState.RUNNING and worker == _this_worker():
+                if trial.state == TrialState.RUNNING and self._is_ours(trial):
                     self._replace(trial, reason, limit=None)
+            self._unsigned = False
+
+    def _is_ours(self, trial: FrozenTrial) -> bool:
+        worker = trial.system_attrs.get(WORKER)
+        if worker is None:  # interrupted between the asking and the name; what ran unnamed before is in ``_seen``
+            return self._unsigned and trial.number not in self._seen
+        return worker == _this_worker()
 
     @contextlib.contextmanager
     def beating(self, trial: Trial) -> Iterator[None]:

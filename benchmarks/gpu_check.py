@@ -4,7 +4,8 @@
     python benchmarks/gpu_check.py --device cpu     # the same checks without one, to see that the script works
 
 Fused kernels against explicit weights, bfloat16 against float32, the gather on the device against the one in memory,
-forecasts and maps of every model against the CPU, a training in bf16-mixed, and windows per second.
+forecasts and maps of every model against the CPU, trainings in bf16-mixed and with weights in parts, and
+windows per second.
 """
 
 from __future__ import annotations
@@ -97,6 +98,15 @@ def training_in_bf16_ends_where_float32_does(device: torch.device) -> str:
     return ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
 
 
+def training_in_parts_ends_where_whole_weights_do(device: torch.device) -> str:
+    """Best validation losses with ``fsdp`` and without."""
+    if device.type == "cpu":
+        return "left out, Lightning has fsdp on GPUs alone"
+    losses = [_train(device, strategy=name).summary_.best_val_loss for name in ("auto", "fsdp")]
+    assert abs(losses[1] / losses[0] - 1) <= 1e-3, f"{losses}"
+    return f"{losses[0]:.5f} whole, {losses[1]:.5f} in parts"
+
+
 def throughput(device: torch.device) -> str:
     """Windows per second of the gather and of a training; no limit, since machines differ."""
     data = _data(rows=2_000)
@@ -121,6 +131,7 @@ CHECKS: tuple[Check, ...] = (
     gather_on_the_device_is_the_gather_in_memory,
     every_model_forecasts_what_it_does_on_the_cpu,
     training_in_bf16_ends_where_float32_does,
+    training_in_parts_ends_where_whole_weights_do,
     throughput,
 )
 

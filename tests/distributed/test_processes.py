@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from tests.distributed import sharded
 from tests.distributed.cases import all_cases, table
 
 ROOT = Path(__file__).parents[2]
@@ -28,8 +29,8 @@ def port() -> int:
         return int(probe.getsockname()[1])
 
 
-def torchrun(out: Path, *flags: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen:
-    command = [sys.executable, "-m", "torch.distributed.run", *flags, "-m", "tests.distributed.cases", str(out)]
+def torchrun(out: Path, *flags: str, script: str = "cases", arguments: tuple[str, ...] = ()) -> subprocess.Popen:
+    command = [sys.executable, "-m", "torch.distributed.run", *flags, "-m", f"tests.distributed.{script}", str(out)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [*command, *arguments], cwd=ROOT, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -76,6 +77,24 @@ def test_two_nodes_of_one_process(alone, tmp_path):
         _, error = node.communicate(timeout=380)
         assert node.returncode == 0, error[-3000:]
     compare(tmp_path, alone, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp_cpu"])
+def test_stopped_and_out_of_disk_and_in_parts(strategy, tmp_path):
+    process = torchrun(
+        tmp_path, "--nproc_per_node=2", f"--master_port={port()}", script="sharded", arguments=(strategy,)
+    )
+    _, error = process.communicate(timeout=380)
+    assert process.returncode == 0, error[-3000:]
+    expected = sharded.all_fits() if strategy == "fsdp_cpu" else {}
+    whole = sharded.told(sharded.fit())
+    compare(tmp_path, expected | {"stopped": whole, "full": whole}, 2)
+    kept = sorted(path.name for path in (tmp_path / "full").glob("*.json"))
+    assert kept == ["step-00000001.json", "step-00000002.json"]  # the last ones before the disk was full
+    assert not list((tmp_path / "full").glob(".*"))
 
 
 def fit(out: Path, *flags: str, launcher: tuple[str, ...] = ()) -> None:

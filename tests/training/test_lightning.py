@@ -44,6 +44,16 @@ def test_own_trainer_with_checkpoint_and_ckpt_path(tmp_path):
         assert checkpoint["epoch"] in (0, 1)
 
 
+@pytest.mark.parametrize("precision", ["64-true", "bf16-true", "bf16-mixed"])
+def test_own_trainer_with_a_precision(precision):
+    """Lightning sets the fields of a copy of the batch where it converts it."""
+    with quiet_lightning():
+        module, data = pieces()
+        fitted = trainer(max_epochs=1, precision=precision, limit_train_batches=3)
+        fitted.fit(module, data)
+        assert torch.isfinite(fitted.callback_metrics["val_loss"])
+
+
 class Progress(pl.Callback):
     """Notes what the network is told at each batch; stops after ``batches``."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 import tsattn
 from tests.conftest import make_waves
@@ -204,15 +205,15 @@ def test_two_runs_in_one_folder_are_refused(tmp_path):
 
 def test_a_full_disk_costs_a_warning_and_not_the_training(tmp_path, monkeypatch):
     whole = fit(tmp_path / "whole")
-    real = pl.Trainer.save_checkpoint
+    real = TorchCheckpointIO.save_checkpoint
 
-    def full(self, path, *rest, **named):
-        if self.global_step > 5:
+    def full(self, saved, path, *rest, **named):
+        if saved["global_step"] > 5:
             Path(path).write_bytes(b"a part")
             raise OSError(28, "No space left on device")
-        return real(self, path, *rest, **named)
+        return real(self, saved, path, *rest, **named)
 
-    monkeypatch.setattr(pl.Trainer, "save_checkpoint", full)
+    monkeypatch.setattr(TorchCheckpointIO, "save_checkpoint", full)
     with pytest.warns(TsattnWarning, match="No space left on device. The training goes on") as caught:
         assert_same(fit(tmp_path / "full"), whole)
     assert len([w for w in caught if issubclass(w.category, TsattnWarning)]) == 1

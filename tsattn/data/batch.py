@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)  # not frozen: Lightning's precision plugins set the fields of a copy
 class Batch:
     """``B`` windows, each with its own key, in data units. Unobserved entries are 0 and flagged.
 

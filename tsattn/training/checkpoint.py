@@ -25,19 +25,39 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.errors import ArtifactError, ConfigError, TsattnWarning, listed, warn
 from tsattn.locking import FileLock
 from tsattn.writing import write_whole
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 2  # checkpoints
 TERMINATED = 143  # exit status after SIGTERM, as a shell gives it
 
 
 class Terminated(BaseException):
     """SIGTERM came, and a checkpoint was written: the run ends here."""
+
+
+class _File(TorchCheckpointIO):
+    """Keeps an error of the disk for later: raised on the process that writes, it would leave the others waiting."""
+
+    error: OSError | None = None
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write ``checkpoint``; what went wrong is raised by ``check``."""
+        self.error = None
+        try:
+            super().save_checkpoint(checkpoint, path, storage_options)
+        except OSError as error:
+            self.error = error
+
+    def check(self) -> None:
+        """Raise OSError when the last checkpoint could not be written."""
+        if self.error is not None:
+            raise self.error
 
 
 class Checkpoints(pl.Callback):
@@ -62,6 +82,7 @@ class Checkpoints(pl.Callback):
         self._started = self._written = time.monotonic()
         self._random: dict[str, torch.Tensor] | None = None  # to be put back before the first step
         self.terminated = False  # SIGTERM came
+        self._file = _File()
         self._complained = False
 
     # ------------------------------------------------------------------ the folder
@@ -130,6 +151,10 @@ class Checkpoints(pl.Callback):
 
     # ------------------------------------------------------------------ writing
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Write through ``_File``."""
+        trainer.strategy.checkpoint_io = self._file
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Count the time from here, and take SIGTERM over from Lightning, which would stop within an epoch."""
         self._started = self._written = time.monotonic()
@@ -150,7 +175,8 @@ class Checkpoints(pl.Callback):
         if not together(self.terminated or self._due(trainer.global_step), all=False):
             return
         self._write(trainer)
-        if together(self.terminated, all=False):
+        self.terminated = together(self.terminated, all=False)  # it may have come to one of them alone
+        if self.terminated:
             raise Terminated
 
     def _due(self, step: int) -> bool:
@@ -164,11 +190,13 @@ class Checkpoints(pl.Callback):
         name = f"step-{trainer.global_step:08d}"
         half = self.folder / f".{name}.ckpt.tmp"
         data: ForecastDataModule = trainer.datamodule  # type: ignore[attr-defined]
+        with data.before_this_batch():
+            trainer.save_checkpoint(half)
+        if not trainer.is_global_zero:
+            return
         try:
-            with data.before_this_batch():
-                trainer.save_checkpoint(half)
-            if trainer.is_global_zero:
-                self._publish(half, name, trainer)
+            self._file.check()
+            self._publish(half, name, trainer)
         except OSError as error:
             half.unlink(missing_ok=True)
             if not self._complained:

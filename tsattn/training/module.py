@@ -15,6 +15,7 @@ from tsattn.data.batch import Batch
 from tsattn.errors import ConfigError, DataError, TrainingError, listed
 from tsattn.models import build, find
 from tsattn.models.base import Network, Output
+from tsattn.training.best import in_parts
 from tsattn.training.config import TrainConfig
 from tsattn.training.naming import OnePackage
 
@@ -186,6 +187,18 @@ class ForecastModule(OnePackage, pl.LightningModule):
         """Tell the network how far the training is; 0 throughout where its length is not known beforehand."""
         steps = self.trainer.estimated_stepping_batches
         self.network.progress = min(1.0, self.global_step / max(steps, 1))
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip by the norm of all weights: where each process has a part of them, only their wrapper knows it."""
+        if in_parts(self.trainer) and gradient_clip_val and gradient_clip_algorithm in (None, "norm"):
+            self.trainer.model.clip_grad_norm_(gradient_clip_val)  # type: ignore[union-attr, operator]
+            return
+        self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def _planned_steps(self) -> int:
         """Optimizer steps of the whole run; raises ConfigError when they are not known beforehand."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import signal
 import sys
@@ -16,11 +17,11 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
-from torch import nn
 
 from tsattn.data.datamodule import ForecastDataModule
 from tsattn.errors import ConfigError, TrainingError, listed
 from tsattn.models.base import Network
+from tsattn.training.best import BestWeights, in_parts
 from tsattn.training.checkpoint import TERMINATED, Checkpoints, Terminated
 from tsattn.training.config import TrainConfig
 from tsattn.training.module import ForecastModule
@@ -28,7 +29,7 @@ from tsattn.training.naming import refuse_other_package
 
 _AUTOMATIC_STEPS = 600  # a small data set is passed over until the optimizer has made about this many steps
 _AUTOMATIC_EPOCHS = 8
-_SHARDED = ("fsdp", "deepspeed", "model_parallel")
+_SHARDED = ("deepspeed", "model_parallel")  # in ways of their own; fsdp is put together again
 _LOGGERS = {"csv": "CSVLogger", "tensorboard": "TensorBoardLogger", "mlflow": "MLFlowLogger"}
 
 
@@ -50,38 +51,6 @@ class TrainSummary:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return asdict(self)
-
-
-class BestWeights(pl.Callback):
-    """Keeps the weights of the best validation in memory and puts them back when training ends."""
-
-    def __init__(self) -> None:
-        """Nothing seen yet."""
-        self.loss: float | None = None
-        self.epoch: int | None = None
-        self._weights: dict[str, torch.Tensor] | None = None
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Copy the weights when the validation loss is a new best."""
-        value = trainer.callback_metrics.get("val_loss")
-        if trainer.sanity_checking or value is None or not torch.isfinite(value):
-            return
-        if self.loss is None or float(value) < self.loss:
-            self.loss, self.epoch = float(value), trainer.current_epoch
-            self._weights = {name: tensor.detach().clone() for name, tensor in pl_module.state_dict().items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The best so far, for a checkpoint."""
-        return {"loss": self.loss, "epoch": self.epoch, "weights": self._weights}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on with the best of a checkpoint."""
-        self.loss, self.epoch, self._weights = state_dict["loss"], state_dict["epoch"], state_dict["weights"]
-
-    def restore(self, module: nn.Module) -> None:
-        """Put the best weights back; without a validation the last ones stay."""
-        if self._weights is not None:
-            module.load_state_dict(self._weights)
 
 
 def train(
@@ -111,31 +80,22 @@ def train(
             f"({epochs * batches} steps), {held}, {parameters} parameters",
             file=sys.stderr,
         )
-    module = ForecastModule(
-        network,
-        loss=config.loss,
-        learning_rate=config.learning_rate,
-        schedule=config.schedule,
-        decay=config.decay,
-        hold=config.hold,
-        weight_decay=config.weight_decay,
-    )
     best = BestWeights()
     own = [best, *_early_stopping(config, validation)]
     started = time.monotonic()
     if checkpoints is None:
         with quiet_lightning(), seeded(seed):
             trainer = make_trainer(config, epochs, every, [*own, *callbacks])
-            interrupted = _fit(trainer, module, data)
+            interrupted = _fit(trainer, _module(network, config, trainer), data)
     else:
         with checkpoints.open() as path, quiet_lightning(), seeded(seed):
             trainer = make_trainer(config, epochs, every, [checkpoints, *own, *callbacks])
-            interrupted = _fit(trainer, module, data, path)
+            interrupted = _fit(trainer, _module(network, config, trainer), data, path)
         started -= checkpoints.seconds
     if checkpoints is not None and checkpoints.terminated:
         print(f"stopped by SIGTERM at step {trainer.global_step}; resume goes on from there", file=sys.stderr)
         raise SystemExit(TERMINATED)
-    best.restore(module)
+    best.restore(network, trainer)
     network.to("cpu").eval()
     if not all(torch.isfinite(p).all() for p in network.parameters()):
         raise TrainingError("The weights are not finite after training. Lower learning_rate.")
@@ -144,6 +104,19 @@ def train(
         print(f"best val_loss {best.loss:.4g} in epoch {best.epoch + 1}; {seconds:.0f} s", file=sys.stderr)
     done = (trainer.current_epoch, trainer.global_step)
     return TrainSummary(windows, batches, *done, validation, parameters, best.loss, best.epoch, seconds, interrupted)
+
+
+def _module(network: Network, config: TrainConfig, trainer: pl.Trainer) -> ForecastModule:
+    """What the trainer trains: the network itself, or a copy where the strategy leaves parts of its tensors."""
+    return ForecastModule(
+        copy.deepcopy(network) if in_parts(trainer) else network,
+        loss=config.loss,
+        learning_rate=config.learning_rate,
+        schedule=config.schedule,
+        decay=config.decay,
+        hold=config.hold,
+        weight_decay=config.weight_decay,
+    )
 
 
 def _fit(trainer: pl.Trainer, module: ForecastModule, data: ForecastDataModule, path: Path | None = None) -> bool:

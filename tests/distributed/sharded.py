@@ -62,10 +62,16 @@ class AtStep(pl.Callback):
             self.act()
 
 
-def fit(callbacks: tuple = (), val_size: int = 2 * HORIZON, folder: Path | None = None, **training: Any) -> Any:
+def fit(
+    callbacks: tuple = (),
+    val_size: int = 2 * HORIZON,
+    folder: Path | None = None,
+    dropout: float = 0.0,
+    **training: Any,
+) -> Any:
     """One fit of lucid on seven windows, in batches of three."""
     made = tsattn.Forecaster(
-        "lucid", horizon=HORIZON, context=12, id=None, options=MODELS["lucid"],
+        "lucid", horizon=HORIZON, context=12, id=None, options={**MODELS["lucid"], "dropout": dropout},
         training={
             "epochs": 3, "batch_size": 3, "verbose": False, "accelerator": "cpu", "checkpoint_steps": 1, **training,
         },
@@ -120,6 +126,8 @@ if __name__ == "__main__":
     chosen = {"devices": int(os.environ["WORLD_SIZE"]), "strategy": strategy}
     results = all_fits(**chosen) if strategy == "fsdp_cpu" else {}
     results["stopped"] = told(stopped(out / "stopped", **chosen))
+    results["dropout"] = told(fit(dropout=0.3, **chosen))
+    results["stopped with dropout"] = told(stopped(out / "dropout", dropout=0.3, **chosen))
     results["full"] = told(full(out / "full", **chosen))
     for name, arrays in results.items():
         np.savez(out / f"{name} rank {os.environ['RANK']}.npz", **{k: v for k, v in arrays.items() if v is not None})

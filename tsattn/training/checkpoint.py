@@ -80,7 +80,7 @@ class Checkpoints(pl.Callback):
         self.minutes, self.steps = minutes, steps
         self.seconds = 0.0  # of the training before this process
         self._started = self._written = time.monotonic()
-        self._random: dict[str, torch.Tensor] | None = None  # to be put back before the first step
+        self._random: list[dict[str, torch.Tensor]] | None = None  # by rank; to be put back before the first step
         self.terminated = False  # SIGTERM came
         self._file = _File()
         self._complained = False
@@ -227,7 +227,7 @@ class Checkpoints(pl.Callback):
     # ------------------------------------------------------------------ what a checkpoint holds beside Lightning's
 
     def state_dict(self) -> dict[str, Any]:
-        """Random states of this process, and how long it has trained."""
+        """Random states of the processes, and how long they have trained."""
         seconds = self.seconds + time.monotonic() - self._started
         return {"random": _random_states(), "seconds": seconds}
 
@@ -282,17 +282,19 @@ def _checksum(said: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
-def _random_states() -> dict[str, torch.Tensor]:
-    states = {"cpu": torch.get_rng_state()}
+def _random_states() -> list[dict[str, torch.Tensor]]:
+    """Those of every process of the run, by rank: each draws its own dropout. All processes must ask at once."""
+    own = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state()
+        own["cuda"] = torch.cuda.get_rng_state()
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return [own]
+    states: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(states, own)
     return states
 
 
-def _set_random(states: dict[str, torch.Tensor], rank: int) -> None:
-    """The states are those of rank zero: other ranks drew other numbers, and go on from their own."""
-    if rank != 0:
-        return
-    torch.set_rng_state(states["cpu"].cpu())
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"].cpu())
+def _set_random(states: list[dict[str, torch.Tensor]], rank: int) -> None:
+    torch.set_rng_state(states[rank]["cpu"].cpu())
+    if "cuda" in states[rank] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states[rank]["cuda"].cpu())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor, TimeoutError
 
 import optuna
 import pytest
 from optuna.trial import TrialState
 
+from tsattn.locking import FileLock
 from tsattn.tuning import ledger as module
 from tsattn.tuning.ledger import BEAT, INTERRUPTED, REASON, WORKER, Counts, Ledger
 from tsattn.tuning.storage import claim_lock, open_storage
@@ -205,3 +207,16 @@ def test_zombies_are_dead():
         threading.Event().wait(0.01)
     assert not module._is_alive(process.pid, since)  # a zombie: nobody has waited for it yet
     process.wait()
+
+
+def test_a_new_sqlite_file_gets_its_tables_from_one_process(tmp_path):
+    """Two that make them at once would find the version of the other already there."""
+    file = tmp_path / "s.db"
+    with ThreadPoolExecutor() as threads:
+        with FileLock(tmp_path / "s.db.claims")():
+            opening = threads.submit(open_storage, f"sqlite:///{file}")
+            with pytest.raises(TimeoutError):
+                opening.result(timeout=1)
+            assert not file.exists()
+        opening.result(timeout=30).engine.dispose()
+    assert file.stat().st_size

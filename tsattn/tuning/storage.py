@@ -64,9 +64,10 @@ def _database(url: str) -> BaseStorage:
     if url.startswith("sqlite"):
         options["connect_args"] = {"timeout": 120}
     last: Exception | None = None
-    for attempt in range(3):  # two workers that start on an empty database make its tables at the same time
+    for attempt in range(3):  # two workers that start on an empty server make its tables at the same time
         try:
-            return RDBStorage(url, engine_kwargs=options)
+            with _alone(url):
+                return RDBStorage(url, engine_kwargs=options)
         except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
             raise StorageError(f"{_hidden(url)} is no database URL that SQLAlchemy can read: {error}") from None
         except (sqlalchemy.exc.SQLAlchemyError, StorageInternalError, RuntimeError) as error:
@@ -76,6 +77,24 @@ def _database(url: str) -> BaseStorage:
             time.sleep(0.5 * (attempt + 1))
     cause = str(getattr(last, "orig", last)).strip().splitlines()[0]
     raise StorageError(f"Cannot open the storage {_hidden(url)}: {cause}.") from None
+
+
+@contextlib.contextmanager
+def _alone(url: str) -> Iterator[None]:
+    """One process at a time makes the tables of a SQLite file: to look for them and to make them are two steps."""
+    from sqlalchemy import make_url
+
+    read = make_url(url)
+    with contextlib.ExitStack() as held:
+        if read.get_backend_name() == "sqlite" and (file := _file_of(read)):
+            with contextlib.suppress(OSError):  # of a folder that cannot be written: SQLite says so itself
+                held.enter_context(FileLock(file)())
+        yield
+
+
+def _file_of(url: Any) -> Path | None:
+    """The lock file beside a SQLite file; None for one in memory."""
+    return Path(url.database + ".claims") if url.database and url.database != ":memory:" else None
 
 
 def _hidden(url: str) -> str:
@@ -133,8 +152,8 @@ def claim_lock(storage: str, opened: BaseStorage, study: str) -> Any:
     if engine is None:
         raise ConfigError(f"The storage {_hidden(storage)} has no database engine.")
     if engine.dialect.name == "sqlite":
-        file = engine.url.database
-        return FileLock(Path(file + ".claims")) if file and file != ":memory:" else contextlib.nullcontext
+        file = _file_of(engine.url)
+        return contextlib.nullcontext if file is None else FileLock(file)
     return lambda: _server_lock(engine, f"tsattn:{study}")
 
 

@@ -281,6 +281,28 @@ def test_faults_are_one_message_and_leave_nothing(how, words, tmp_path):
     assert not [file for file in cache.glob("*") if file.is_dir()]
 
 
+def test_a_file_without_rows_between_others(tmp_path):
+    path = folder(table(), tmp_path / "data")
+    table().iloc[:0].to_parquet(path / "part-00.parquet", index=False)
+    same(build_panel(path, ROLES), build_panel(tsattn.OnDisk(path, tmp_path / "cache"), ROLES))
+
+
+def test_integer_times_with_a_frequency_of_stamps(tmp_path):
+    frame = table().drop(columns="ds").assign(ds=np.arange(len(table())))
+    path, cache = folder(frame, tmp_path / "data"), tmp_path / "cache"
+    for source in (path, tsattn.OnDisk(path, cache)):
+        with pytest.raises(DataError, match="'ds' holds integers, but the frequency 'h' needs stamps"):
+            build_panel(source, Roles(), freq="h")
+    assert not [file for file in cache.glob("*") if file.is_dir()]
+
+
+def test_a_fault_of_some_series_says_how_many_rows_were_looked_at(tmp_path):
+    frame = table()
+    path = folder(pd.concat([frame, frame.iloc[[0, 200, 300]]]), tmp_path / "data")
+    with pytest.raises(DataError, match=r"\(Counted in \d+ of the 545 rows: series 5 to 6 of 20 in order\."):
+        build_panel(tsattn.OnDisk(path, tmp_path / "cache"), ROLES)
+
+
 def test_frequencies_that_differ(tmp_path):
     hours = [
         pd.DataFrame({"unique_id": f"a{i}", "ds": pd.date_range("2024", periods=40, freq="h"), "y": 1.0})
@@ -332,6 +354,21 @@ def test_only_parquet(path, tmp_path):
     words = "No such file" if path == "absent" else "Only Parquet can be read piece by piece"
     with pytest.raises(DataError, match=words):
         build_panel(tsattn.OnDisk(tmp_path / path), ROLES)
+
+
+@pytest.mark.parametrize("inside", ["", "cache", "a/b"])
+def test_a_cache_in_the_table_is_refused_before_it_is_made(inside, tmp_path):
+    path = folder(table(), tmp_path / "data")
+    with pytest.raises(DataError, match="lies in the table's own folder"):
+        build_panel(tsattn.OnDisk(path, path / inside), ROLES)
+    assert len(list(path.iterdir())) == 3
+
+
+def test_only_paths():
+    with pytest.raises(DataError, match=r"OnDisk\(path=\) takes the path of a file or folder, found DataFrame"):
+        tsattn.OnDisk(table())
+    with pytest.raises(DataError, match=r"OnDisk\(cache=\) .* found int"):
+        tsattn.OnDisk("table", 3)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

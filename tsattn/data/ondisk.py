@@ -51,6 +51,12 @@ class OnDisk:
     path: str | Path
     cache: str | Path | None = None
 
+    def __post_init__(self) -> None:
+        """Raise DataError for what is no path: a table that is in memory already, for one."""
+        for name, value in (("path", self.path), ("cache", "" if self.cache is None else self.cache)):
+            if not isinstance(value, (str, Path)):
+                raise DataError(f"OnDisk({name}=) takes the path of a file or folder, found {type(value).__name__}.")
+
     @property
     def folder(self) -> Path:
         """Where the arrays of this and other tables are kept."""
@@ -68,6 +74,11 @@ def on_disk(table: Any, columns: int) -> OnDisk | None:
             raise DataError(f"No such file or folder: {path}.")
         if not is_parquet(path):
             raise DataError(f"Only Parquet can be read piece by piece, found {path}. Write the table as Parquet first.")
+        if path.resolve() in (table.folder.resolve(), *table.folder.resolve().parents):
+            raise DataError(
+                f"The cache {table.folder} lies in the table's own folder {path}, whose files would be read as Parquet "
+                f"with the others. Name a folder outside: OnDisk(path, cache=FOLDER)."
+            )
         return OnDisk(path, table.cache)
     if not isinstance(table, (str, Path)) or not is_parquet(Path(table)) or not os.path.exists(table):
         return None

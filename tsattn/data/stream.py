@@ -17,6 +17,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,6 +142,8 @@ class _Build:
             if set(found) != set(asdict(self.state)):
                 raise ValueError("the note is of another version")
             self.state = _State(**found)
+            if self.state.schema is not None:
+                Schema.from_dict(self.state.schema)
             for name, size in {**self.state.spilled, **self.state.written}.items():
                 if (self.part / name).stat().st_size < size:
                     raise ValueError("a file is shorter than it was")
@@ -166,6 +169,8 @@ class _Build:
         noted = time.monotonic()
         for number in range(self.state.pieces, len(pieces)):
             for batch in _batches(self.dataset, pieces[number], self.roles.columns(), self.path):
+                if not len(batch):  # a file without rows; it says nothing of the kind of times either
+                    continue
                 self._append(self._records(batch), starts)
                 self.state.rows += len(batch)
                 self._show("reading", self.state.rows)
@@ -232,22 +237,37 @@ class _Build:
 
     def _lay_out(self) -> None:
         """Every bucket as a panel, appended to the arrays."""
-        if self.state.schema is None:
-            self.state.schema = self._schema().to_dict()
-        schema = Schema.from_dict(self.state.schema)
+        schema = self._schema() if self.state.schema is None else Schema.from_dict(self.state.schema)
         for number in range(self.state.buckets, len(self.buckets)):
-            rows, records = self._rows(number)
-            step = rows.constant_step()
-            check_time_kind(schema, rows)
-            self._same_frequency(rows, step, schema)
-            indptr, place = grid_of(rows, schema, step)
-            self._count(rows, indptr, place)
-            self._write(self.layout.panel(rows, records, indptr, place, schema))
+            with self._counted_in(number):
+                rows, records = self._rows(number)
+                step = rows.constant_step()
+                check_time_kind(schema, rows)
+                self._same_frequency(rows, step, schema)
+                indptr, place = grid_of(rows, schema, step)
+                self._count(rows, indptr, place)
+                self._write(self.layout.panel(rows, records, indptr, place, schema))
+            self.state.schema = schema.to_dict()  # not before the times were found to be of its kind
             self.state.buckets = number + 1
             self.state.spilled.pop(f"bucket-{number}")
             self._note()
             (self.part / f"bucket-{number}").unlink()
             self._show("laying out", int(self.labels.counts[: self.buckets[number].stop].sum()))
+
+    @contextmanager
+    def _counted_in(self, number: int) -> Iterator[int]:
+        """Say in a fault of a bucket that it counts the rows of the bucket alone."""
+        try:
+            yield number
+        except DataError as error:
+            if len(self.buckets) == 1:
+                raise
+            series = self.buckets[number]
+            rows = int(self.labels.counts[series].sum())
+            raise DataError(
+                f"{error} (Counted in {rows:,} of the {self.labels.rows:,} rows: series {series.start + 1:,} to "
+                f"{series.stop:,} of {len(self.labels.counts):,} in order. The others may hold more of it.)"
+            ) from None
 
     def _rows(self, number: int) -> tuple[Rows, np.ndarray]:
         """The sorted rows of a bucket, and its records as they came."""
@@ -266,8 +286,9 @@ class _Build:
             frequency = Frequency.parse(self.freq, tz=self.state.tz)
         else:
             telling = [i for i, series in enumerate(self.buckets) if self.labels.counts[series].max() > 1]
-            rows, _ = self._rows(telling[0] if telling else 0)
-            frequency = inferred_frequency(rows, rows.constant_step())
+            with self._counted_in(telling[0] if telling else 0) as number:
+                rows, _ = self._rows(number)
+                frequency = inferred_frequency(rows, rows.constant_step())
         return Schema(self.roles, frequency, self.state.unit, self.labels.categories)
 
     def _same_frequency(self, rows: Rows, step: int | None, schema: Schema) -> None:

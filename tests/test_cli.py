@@ -55,7 +55,10 @@ def test_a_table_on_disk(table, tmp_path, monkeypatch, capsys):
         run, out = tmp_path / name, tmp_path / f"{name}.csv"
         assert main(["fit", *quick(str(parquet), run), *more]) == 0
         assert main(["predict", "--model", str(run), "--data", str(parquet), "--out", str(out), *more]) == 0
-    assert (tmp_path / "memory.csv").read_bytes() == (tmp_path / "disk.csv").read_bytes()
+        scores = ["backtest", "--model", str(run), "--data", str(parquet), "--windows", "2", "--refit", "never"]
+        assert main([*scores, "--out", str(tmp_path / f"{name}-scores.csv"), *more]) == 0
+    for file in ("{}.csv", "{}-scores.csv"):
+        assert (tmp_path / file.format("memory")).read_bytes() == (tmp_path / file.format("disk")).read_bytes()
     assert len(list((tmp_path / "cache" / "panels").glob("*/panel.json"))) == 2  # to train on, and to forecast
     assert main(["predict", "--model", str(run), "--data", table, "--on_disk", "true", "--out", str(out)]) == 2
     assert "Only Parquet can be read piece by piece" in capsys.readouterr().err

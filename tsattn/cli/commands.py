@@ -114,6 +114,7 @@ def attention(
     windows: int = 10,
     refit: bool = False,
     data_dir: str | None = None,
+    on_disk: bool = False,
 ) -> None:
     """Write a page on what the forecasts read and whether to believe it, as one HTML file.
 
@@ -128,9 +129,10 @@ def attention(
             the steps.
         refit: Train again before every origin of the backtest.
         data_dir: Folder with the files of named data sets.
+        on_disk: As in fit.
     """
     forecaster = Forecaster.load(model)
-    table = None if data is None else read_table(data, data_dir)
+    table = None if data is None else read_table(data, data_dir, on_disk)
     path = forecaster.report(out, table, known=known, series=series, check=check, windows=windows, refit=refit)
     print(f"written to {path}", file=sys.stderr)
 
@@ -183,6 +185,7 @@ def backtest_saved(
     out: str | None = None,
     attention: str | None = None,
     data_dir: str | None = None,
+    on_disk: bool = False,
     engine: str | None = None,
     workers: int | None = None,
 ) -> None:
@@ -199,6 +202,7 @@ def backtest_saved(
         out: File for all forecasts beside the truth, CSV or Parquet by its ending; with an engine, a folder to write.
         attention: File for the mean attention by lag over all windows, CSV or Parquet by its ending.
         data_dir: Folder with the files of named data sets.
+        on_disk: As in fit.
         engine: "ray" scores a Parquet file or folder on a Ray cluster (RAY_ADDRESS), or on a Ray of this machine.
         workers: Processes of the engine; unset: one for each CPU.
     """
@@ -221,7 +225,7 @@ def backtest_saved(
     else:
         if out:
             _check_ending(out)
-        result = forecaster.backtest(read_table(data, data_dir), **options)
+        result = forecaster.backtest(read_table(data, data_dir, on_disk), **options)
         if out:
             write_table(result.to_frame(), out)
     if attention:

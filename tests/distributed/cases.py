@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytorch_lightning as pl
 
 import tsattn
+from tsattn.data.build import build_panel
+from tsattn.data.split import chronological
 
 HORIZON, CONTEXT = 4, 12
 CASES = {  # windows to train on, batch size
@@ -36,15 +39,28 @@ def table(windows: int) -> pd.DataFrame:
     return pd.DataFrame({"ds": pd.date_range("2024-01-01", periods=steps, freq="h"), "y": y})
 
 
-def run(model: str, windows: int, size: int, **training: Any) -> dict[str, np.ndarray]:
-    """Everything a user would read after one fit, as arrays by name."""
+class Gradients(pl.Callback):
+    """Keeps the gradient of every step, as the optimizer gets it (before it is clipped)."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, np.ndarray] = {}
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        for name, weight in module.network.named_parameters():
+            self.kept[f"gradient {trainer.global_step} {name}"] = weight.grad.numpy().copy()
+
+
+def run(model: str, windows: int, size: int, gradients: bool = False, **training: Any) -> dict[str, np.ndarray]:
+    """Everything a user would read after one fit, as arrays by name; ``gradients`` too, where they are whole."""
     made = tsattn.Forecaster(
         model, horizon=HORIZON, context=CONTEXT, id=None, options=MODELS[model],
         training={"epochs": 2, "batch_size": size, "verbose": False, "accelerator": "cpu", **training},
     )  # fmt: skip
     frame = table(windows)
-    made.fit(frame, val_size=2 * HORIZON)
-    told = {f"weight {name}": tensor.numpy() for name, tensor in made.network_.state_dict().items()}
+    panel, kept = build_panel(frame, made._roles()), Gradients()
+    split = chronological(panel, CONTEXT, HORIZON, 2 * HORIZON)
+    made._fit_panel(panel, split, (kept,) if gradients else ())
+    told = kept.kept | {f"weight {name}": tensor.numpy() for name, tensor in made.network_.state_dict().items()}
     summary = made.summary_
     told["numbers"] = np.array([summary.best_val_loss, summary.best_epoch, summary.steps, summary.windows])
     forecast = made.predict(attention=model not in ("dlinear",))
@@ -59,8 +75,9 @@ def run(model: str, windows: int, size: int, **training: Any) -> dict[str, np.nd
 
 def all_cases(**training: Any) -> dict[str, dict[str, np.ndarray]]:
     """lucid with every number of windows, and every other model with one."""
-    found = {f"lucid, {name}": run("lucid", *case, **training) for name, case in CASES.items()}
-    return found | {f"{model}, 7 windows": run(model, 7, 3, **training) for model in MODELS if model != "lucid"}
+    others = [model for model in MODELS if model != "lucid"]
+    found = {f"lucid, {name}": run("lucid", *case, gradients=True, **training) for name, case in CASES.items()}
+    return found | {f"{model}, 7 windows": run(model, 7, 3, gradients=True, **training) for model in others}
 
 
 if __name__ == "__main__":

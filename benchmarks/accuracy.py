@@ -1,7 +1,7 @@
 """The table of docs/benchmarks.md: every model on the published benchmarks, one JSON file per cell.
 
     python benchmarks/accuracy.py                          # all cells that have no result yet, then the page
-    python benchmarks/accuracy.py --models lucid --datasets ETTh1 --contexts 512
+    python benchmarks/accuracy.py --models lucid --datasets ETTh1 --contexts 512 --horizons 96 192
     python benchmarks/accuracy.py --page                   # write the page from the results there are
 
 A cell is a data set, a model, a context and a horizon. Settings come from ``configs/benchmark/<model>_<data set>.yaml``
@@ -43,7 +43,9 @@ CONTEXTS = {"ETTh1": (96, 336, 512), "exchange": (96, 336, 512), "illness": (36,
 UNTRAINED = {"naive": 1, "seasonal_naive": None}  # their context: one step, one season
 
 
-def cells(datasets: list[str], models: list[str], contexts: list[int] | None) -> Iterator[tuple[str, str, int, int]]:
+def cells(
+    datasets: list[str], models: list[str], contexts: list[int] | None, horizons: list[int] | None
+) -> Iterator[tuple[str, str, int, int]]:
     """Every cell asked for: data set, model, context, horizon."""
     for dataset in datasets:
         rules = PROTOCOLS[dataset]
@@ -55,7 +57,8 @@ def cells(datasets: list[str], models: list[str], contexts: list[int] | None) ->
                 reach = tuple(c for c in reach if c in contexts)
             for context in reach:
                 for horizon in rules.horizons:
-                    yield dataset, model, context, horizon
+                    if not horizons or horizon in horizons:
+                        yield dataset, model, context, horizon
 
 
 def settings(model: str, dataset: str) -> dict[str, Any]:
@@ -81,9 +84,11 @@ def kept(data: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in data.items() if name not in ("published", "floors")}
 
 
-def run(datasets: list[str], models: list[str], contexts: list[int] | None, seeds: int) -> None:
+def run(
+    datasets: list[str], models: list[str], contexts: list[int] | None, horizons: list[int] | None, seeds: int
+) -> None:
     """Every cell without a result."""
-    for dataset, model, context, horizon in cells(datasets, models, contexts):
+    for dataset, model, context, horizon in cells(datasets, models, contexts, horizons):
         path = result_path(dataset, model, context, horizon)
         if path.exists():
             continue
@@ -193,11 +198,12 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=[*CONTEXTS, "m4_hourly"])
     parser.add_argument("--models", nargs="+", default=list(MODELS))
     parser.add_argument("--contexts", nargs="+", type=int)
+    parser.add_argument("--horizons", nargs="+", type=int)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--page", action="store_true", help="write the page only")
     asked = parser.parse_args()
     if not asked.page:
-        run([d for d in asked.datasets if d in CONTEXTS], asked.models, asked.contexts, asked.seeds)
+        run([d for d in asked.datasets if d in CONTEXTS], asked.models, asked.contexts, asked.horizons, asked.seeds)
         if "m4_hourly" in asked.datasets:
             run_hourly(asked.models, asked.seeds)
     PAGE.write_text(page(), encoding="utf-8")

@@ -303,5 +303,6 @@ def test_the_validation_part_is_scored_without_a_look_at_the_test() -> None:
     assert clean.scored_windows == TOY.validation - 4 + 1
     assert clean.published == ()
     assert "20 validation windows" in str(clean)
+    assert str(clean).count(f"validation MSE {clean.seeds[0].mse:.4f}") == 1
     with pytest.raises(ConfigError, match="Unknown part 'tests'"):
         run_protocol("ETTh1", model="naive", horizon=96, context=1, part="tests")

@@ -209,8 +209,8 @@ def _evaluate(
         results.append(result)
         if verbose:
             print(
-                f"{protocol.name} {horizon}, {name}, seed {seed}: validation MSE {result.val_mse:.4f}, {part} MSE "
-                f"{result.mse:.4f}, MAE {result.mae:.4f}, {result.epochs} epochs, {result.seconds:.1f} s",
+                f"{protocol.name} {horizon}, {name}, seed {seed}: {result.scores(part)}, {result.epochs} epochs, "
+                f"{result.seconds:.1f} s",
                 file=sys.stderr,
             )
     return ProtocolResult(

@@ -35,6 +35,11 @@ class SeedResult:
     best_epoch: int | None  # from 0
     parameters: int
 
+    def scores(self, part: str) -> str:
+        """The scores in words, for the "test" or the "validation" part."""
+        scored = f"{part} MSE {self.mse:.4f}, MAE {self.mae:.4f}"
+        return scored if part == "validation" else f"validation MSE {self.val_mse:.4f}, {scored}"
+
 
 @dataclass(frozen=True)
 class ProtocolResult:
@@ -80,8 +85,8 @@ class ProtocolResult:
         ours = self._line(self.model, self.context, self.mean("mse"), self.mean("mae"), self._note(), spread=True)
         floors = [self._floor(name, score) for name, score in self.floors.items()]
         seeds = [
-            f"seed {r.seed}: validation MSE {r.val_mse:.4f}, {self.part} MSE {r.mse:.4f}, MAE {r.mae:.4f}; {r.epochs} "
-            f"epochs, {r.parameters} parameters, trained in {r.seconds:.1f} s, scored in {r.test_seconds:.1f} s"
+            f"seed {r.seed}: {r.scores(self.part)}; {r.epochs} epochs, {r.parameters} parameters, "
+            f"trained in {r.seconds:.1f} s, scored in {r.test_seconds:.1f} s"
             for r in self.seeds
         ]
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())

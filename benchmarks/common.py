@@ -15,8 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-PEERS = {"pytorch-forecasting": "pytorch_forecasting", "darts": "darts"}  # distribution -> module
-INSTALL = "pip install pytorch-forecasting darts"
+PEERS = {"pytorch-forecasting": "pytorch_forecasting", "darts": "darts"}  # of the loaders: distribution -> module
 
 
 def make_table(series: int, rows: int, *, shuffled: bool = False) -> pd.DataFrame:
@@ -39,7 +38,7 @@ def present(name: str) -> bool:
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        print(f"{name}: not installed, skipped ({INSTALL})")
+        print(f"{name}: not installed, skipped (pip install {name})")
         return False
     return True
 
@@ -55,7 +54,7 @@ def quiet() -> None:
 
 def heading() -> str:
     """Date, command, machine, load and versions."""
-    names = ("tsattn", *PEERS, "torch", "pandas", "numpy", "pyarrow")
+    names = ("tsattn", *PEERS, "neuralforecast", "torch", "pandas", "numpy", "pyarrow")
     versions = []
     for name in names:
         try:

@@ -61,11 +61,11 @@ def cells(
                         yield dataset, model, context, horizon
 
 
-def settings(model: str, dataset: str) -> dict[str, Any]:
-    """Options and training of a model on a data set, from its config."""
+def settings(model: str, dataset: str, names: tuple[str, ...] = ("options", "training")) -> dict[str, Any]:
+    """Options and training of a model on a data set, from its config; what it leaves out keeps its default."""
     path = ROOT / "configs" / "benchmark" / f"{model}_{dataset.lower()}.yaml"
     found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return {name: found.get(name) for name in ("options", "training")}
+    return {name: found[name] for name in names if name in found}
 
 
 def result_path(dataset: str, model: str, context: int, horizon: int) -> Path:
@@ -104,7 +104,8 @@ def run_hourly(models: list[str], seeds: int) -> None:
         path = RESULTS / f"m4_hourly-{model}.json"
         if path.exists() or model in UNTRAINED:
             continue
-        result = run_m4("m4_hourly", model=model, seeds=range(seeds), **settings(model, "m4_hourly"))
+        found = settings(model, "m4_hourly", ("context", "options", "training"))
+        result = run_m4("m4_hourly", model=model, seeds=range(seeds), **found)
         write(path, kept(result.to_dict()))
 
 

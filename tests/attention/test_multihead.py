@@ -245,6 +245,23 @@ def test_torch_agrees(kind):
     torch.testing.assert_close(weights, maps.detach(), atol=1e-5, rtol=1e-5)
 
 
+def test_the_location_score_has_no_parameter_without_a_gradient():
+    """A projection that nothing reads stops distributed training, which waits for its gradient."""
+    layer = layer_for(score="location", keys=5, qk_norm=True)
+    layer(torch.randn(2, 5, 8)).output.square().sum().backward()
+    assert [name for name, parameter in layer.named_parameters() if parameter.grad is None] == []
+    with pytest.raises(ConfigError, match="reads no keys"):
+        layer_for(score="location", keys=5, null_key=True)
+
+
+def test_masks_for_tokens_of_several_series_need_a_place_for_the_series():
+    layer, tokens = layer_for(), torch.randn(3, 2, 5, 8)
+    mask = key_mask(torch.ones(3, 5, dtype=torch.bool))  # [3, 1, 1, 5]: would be taken for [C, N, J, I]
+    with pytest.raises(ConfigError, match="no place for the heads"):
+        layer(tokens, mask=mask)
+    assert layer(tokens, mask=mask[:, None], weights=True).weights.shape == (3, 2, 2, 5, 5)
+
+
 def test_refusals():
     layer, tokens = layer_for(), torch.randn(2, 5, 8)
     with pytest.raises(ConfigError, match=r"A mask \[2, 5, 5\] for queries \[2, 5, 8\] has no place for the heads"):

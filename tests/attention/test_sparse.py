@@ -151,6 +151,13 @@ def test_sparse_attention_reaches_the_gradients():
         torch.testing.assert_close(gradient, tensor.grad, atol=1e-5, rtol=1e-4)
 
 
+def test_without_keys_zeros_are_read():
+    query, key, value = torch.randn(2, 3, 6, 4), torch.randn(2, 3, 0, 4), torch.randn(2, 3, 0, 5)
+    read = prob_sparse_attend(query, key, value, weights=True)
+    assert torch.equal(read.output, torch.zeros(2, 3, 6, 5))
+    assert read.weights.shape == (2, 3, 6, 0)
+
+
 def test_no_queries():
     tokens = torch.randn(2, 6, 4)
     assert local_attend(tokens[:, :0], tokens, tokens, before=2).output.shape == (2, 0, 4)

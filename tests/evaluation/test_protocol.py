@@ -191,6 +191,11 @@ def test_trained_model_mean_spread_and_json() -> None:
     assert "best validation MSE" in str(result)
 
 
+def test_the_windows_that_choose_the_weights_are_fixed() -> None:
+    with pytest.raises(ConfigError, match="validation_windows would choose the weights by other windows"):
+        _evaluate(TOY, toy_values(), "nlinear", 4, 10, (0,), {}, {"epochs": 1, "validation_windows": 2}, False)
+
+
 def test_another_loss_is_named_as_what_chose_the_weights() -> None:
     result = _evaluate(TOY, toy_values(), "nlinear", 4, 10, (0,), {}, {"epochs": 1, "loss": "mae"}, False)
     assert "best validation MAE" in str(result)

@@ -305,6 +305,28 @@ def test_covariates_are_told_apart():
         attribute(model, method="contribution", variable="x")
 
 
+def test_what_a_covariate_adds_where_the_target_has_a_gap_is_kept():
+    """The split is exact through the public tables as well: their sums and the level are the forecast."""
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=200)
+    y = 5 + np.concatenate([np.zeros(6), z[:-6]]) + 0.1 * rng.normal(size=200)
+    y[rng.random(200) < 0.3] = np.nan
+    y[-3] = np.nan
+    model = Forecaster(
+        "lucid", horizon=6, context=24, id=None, past=["z"], output="point",
+        options={"patch": 6, "dropout": 0.0}, training={"epochs": 3, "learning_rate": 5e-3, "verbose": False},
+    ).fit(pd.DataFrame({"ds": range(200), "y": y, "z": z}))  # fmt: skip
+    found = attribute(model, method="contribution")
+    exact = found.windows.attention[0].weights[0, 0, 0].sum(axis=-1)
+    np.testing.assert_allclose(found.step_weights(0)[0].sum(axis=-1), exact, atol=1e-5)
+    np.testing.assert_allclose(found.to_frame().groupby("horizon")["weight"].sum(), exact, atol=1e-5)
+    for method in ("contribution", "integrated_gradients", "occlusion"):
+        rest = {"block": 1} if method == "occlusion" else {"variable": "z"}
+        part = attribute(model, method=method, **rest)
+        assert np.abs(part.step_weights(0)[0, :, -3]).max() > 1e-3
+        np.testing.assert_array_equal(part.step_weights(0)[0, :, -3], part.windows.attention[0].weights[0, 0, 0, :, -3])
+
+
 @pytest.mark.parametrize("how", ["mean", "donor", "seasonal", "interpolate", "noise"])
 def test_replacements_touch_the_hidden_steps_alone(fitted, table, how):
     from tsattn.inspection.replace import Replacement

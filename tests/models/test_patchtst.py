@@ -108,6 +108,20 @@ def test_token_contributions_sum_to_the_point(mode, residual_scores, extra):
     assert network(batch).token_contributions is None
 
 
+def test_a_patch_without_an_observed_step_adds_to_the_rest():
+    """Its token reaches the head all the same; a map of past steps must not show it, nor lose it."""
+    _, network = network_for()
+    batch = random_batch(network.spec, missing=0.0)
+    observed = batch.past_observed.clone()
+    observed[:, 3:12, 0] = False  # patches 1 and 2 of six steps, three apart, see nothing
+    batch = replace(batch, past=torch.where(observed, batch.past, 0.0), past_observed=observed)
+    output = network(batch, need_weights=True)
+    split = output.token_contributions
+    assert (split.tokens[:, 0, :, 1:3] == 0).all()
+    assert (split.tokens[:, 1, :, 1:3] != 0).any()
+    torch.testing.assert_close((split.tokens.sum(-1) + split.rest).transpose(1, 2), output.point, atol=1e-5, rtol=1e-5)
+
+
 @both_heads
 def test_a_tokens_contribution_is_what_the_head_loses_without_it(extra):
     spec, network = network_for(**extra)

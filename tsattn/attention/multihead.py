@@ -35,7 +35,8 @@ class MultiHeadAttention(nn.Module):
         bias: Whether the projections have a bias.
         rotary: Turn queries and keys by their positions (see ``rotate``).
         qk_norm: Bring queries and keys to root mean square 1, times a learnt gain, before they are compared: scores
-            cannot grow without bound. After Dehghani et al., 2023 (with RMS instead of layer normalisation).
+            grow with the gain alone, not with the tokens. After Dehghani et al., 2023 (with RMS instead of layer
+            normalisation).
         shared_values: One value projection for all heads, and the mean over heads before the output projection. The
             mean of the weights over heads is then exactly how the values were mixed. Lim et al., 2021, section 4.4.
         null_key: A learnt key with the value zero: a head can read nothing. Its weight is the last column.
@@ -60,7 +61,8 @@ class MultiHeadAttention(nn.Module):
         keys: int | None = None,
     ) -> None:
         """Raises ConfigError when ``heads`` does not divide ``width`` and no ``head_width`` is given, for sizes below
-        1, an unknown score or normaliser, a dropout outside [0, 1], and rotary positions in heads of an odd width.
+        1, an unknown score or normaliser, a dropout outside [0, 1], rotary positions in heads of an odd width, and a
+        null key with the location score.
         """
         super().__init__()
         if min(width, heads) < 1:
@@ -69,6 +71,8 @@ class MultiHeadAttention(nn.Module):
             raise unknown_name("normaliser", normaliser, NORMALISERS)
         if not 0.0 <= dropout <= 1.0:
             raise ConfigError(f"dropout is a probability from 0 to 1; got {dropout}.")
+        if score == "location" and null_key:
+            raise ConfigError("The location score reads no keys, so a null key has nothing to offer; leave it out.")
         if head_width is None and width % heads:
             raise ConfigError(f"{heads} heads do not divide a width of {width}. Change one, or give head_width.")
         key_width = width if key_width is None else key_width
@@ -80,12 +84,12 @@ class MultiHeadAttention(nn.Module):
             )
         inner = heads * self.head_width
         self.query = nn.Linear(width, inner, bias=bias)
-        self.key = nn.Linear(key_width, inner, bias=bias)
+        self.key = None if score == "location" else nn.Linear(key_width, inner, bias=bias)  # it reads no keys
         self.shared_values = shared_values
         self.value = nn.Linear(key_width, self.head_width if shared_values else inner, bias=bias)
         self.out = nn.Linear(self.head_width if shared_values else inner, width, bias=bias)
         self.null_key = nn.Parameter(torch.randn(heads, 1, self.head_width)) if null_key else None
-        self.gain = nn.Parameter(torch.ones(2, self.head_width)) if qk_norm else None
+        self.gain = nn.Parameter(torch.ones(1 if self.key is None else 2, self.head_width)) if qk_norm else None
         columns = None if keys is None else keys + null_key
         self.score = build_score(score, self.head_width, self.head_width, heads=heads, keys=columns)
 
@@ -157,11 +161,14 @@ class MultiHeadAttention(nn.Module):
 
     def _project(self, query: Tensor, key: Tensor, query_start: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries ``[..., N, J, D]``, keys ``[..., N, I, D]``, values ``[..., N or 1, I, D]``."""
-        queries, keys = self._split(self.query(query)), self._split(self.key(key))
+        queries = self._split(self.query(query))
+        keys = key.new_zeros(*key.shape[:-2], self.heads, key.shape[-2], self.head_width)
+        if self.key is not None:
+            keys = self._split(self.key(key))
         values = self.value(key)
         values = values.unsqueeze(-3) if self.shared_values else self._split(values)
         if self.gain is not None:
-            queries, keys = _rms(queries) * self.gain[0], _rms(keys) * self.gain[1]
+            queries, keys = _rms(queries) * self.gain[0], _rms(keys) * self.gain[-1]
         if self.rotary:
             queries = rotate(queries, torch.arange(queries.shape[-2], device=queries.device) + query_start)
             keys = rotate(keys, torch.arange(keys.shape[-2], device=keys.device))
@@ -193,7 +200,7 @@ class MultiHeadAttention(nn.Module):
 
 
 def _check_mask(mask: Tensor | None, query: Tensor) -> None:
-    if mask is not None and mask.dim() == query.dim() > 2 and mask.shape[-3] != 1:
+    if mask is not None and 3 <= mask.dim() <= query.dim() and any(size != 1 for size in mask.shape[:-2]):
         raise ConfigError(
             f"A mask {list(mask.shape)} for queries {list(query.shape)} has no place for the heads. Write "
             f"mask[:, None] if it differs by window, mask[None] if it differs by head."

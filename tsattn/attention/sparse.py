@@ -147,6 +147,8 @@ def _standing_out(
 ) -> Tensor:
     """The ``selected`` queries whose largest sampled score exceeds their mean score most: ``[..., U]``, ascending."""
     queries, keys = query.shape[-2], key.shape[-2]
+    if not keys:
+        return torch.arange(selected, device=query.device).expand(*query.shape[:-2], selected)
     spaced = torch.arange(sampled, device=key.device) * keys // max(sampled, 1)  # [S]
     sample = (spaced + torch.arange(queries, device=key.device)[:, None]) % max(keys, 1)  # [J, S]
     near = full_precision(key)[..., sample, :]  # [..., J, S, D]

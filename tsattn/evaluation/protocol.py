@@ -198,6 +198,8 @@ def _evaluate(
 ) -> ProtocolResult:
     """The benchmark on raw ``values [R, C]`` of the file."""
     config = TrainConfig.of(training)
+    if config.validation_windows is not None:
+        raise ConfigError("training.validation_windows would choose the weights by other windows than the rules say.")
     if not isinstance(training, TrainConfig) and "verbose" not in (training or {}):
         config = replace(config, verbose=False)
     panel = protocol.panel(values)

@@ -127,7 +127,9 @@ class AttentionMap:
             read = self.read(rows, None if shared else target)
             weights = record.weights[rows, 0 if shared else target]
             weights = weights.mean(axis=1, keepdims=True) if mean else weights
-            yield rows, self._by_step(record, weights, read), read
+            by_step = self._by_step(record, weights, read)
+            # a covariate may be read where the target is not
+            yield rows, by_step, read | (by_step != 0).any(axis=(1, 2))
 
     def _by_step(self, record: Record, weights: np.ndarray, read: np.ndarray) -> np.ndarray:
         """``[w, N, J, I] -> [w, N, H', L]``, forecast steps first: the fewer rows are spread, the better."""
@@ -138,8 +140,9 @@ class AttentionMap:
         """Weights ``[N, H', L]`` of one window: forecast step by past step.
 
         A token's weight is divided evenly over the observed steps it covers, so rows keep their sum; unobserved steps
-        and left padding get exactly 0. Where forecast steps are keys as well, a row lacks what fell on them, which
-        ``ahead_weights`` gives. Raises ConfigError when the attention has no horizon or no time axis.
+        and left padding get exactly 0, but for what an attribution says of a covariate there. Where forecast steps are
+        keys as well, a row lacks what fell on them, which ``ahead_weights`` gives. Raises ConfigError when the
+        attention has no horizon or no time axis.
         """
         one = self.sel(window=self.position(window))
         return next(weights[0] for _, weights, _ in one.chunks(target, layer))

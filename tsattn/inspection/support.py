@@ -31,16 +31,21 @@ def overlap(axis: Axis, length: int) -> np.ndarray:
 def to_steps(weights: np.ndarray, key: Axis, read: np.ndarray) -> np.ndarray:
     """Weights of tokens as weights of past steps: ``[W, ..., I]`` and ``read [W, L]`` bool ``-> [W, ..., L]``.
 
-    A token's weight is divided evenly over the steps it covers that were read (observed), so mass is conserved where a
-    token has one such step, and steps that were not read get exactly 0.
+    A token's weight is divided evenly over the steps it covers that were read (observed). Where none was, its weight is
+    0 in attention, but an attribution may hold what a covariate did there: that is divided over all of its steps. So
+    mass is conserved.
     """
     covers = overlap(key, read.shape[1])  # [I, L]
     middle = (1,) * (weights.ndim - 2)
     if covers.sum(axis=0).max(initial=0) <= 1:  # no step belongs to two tokens: an index does
         owner = covers.argmax(axis=0)  # [L]
-        shares = read * covers.any(axis=0) / np.maximum(read @ covers.T, 1)[:, owner]  # [W, L]
+        count = read @ covers.T  # [W, I]
+        unread = (count == 0)[:, owner]  # [W, L]
+        divisor = np.where(count > 0, count, np.maximum(covers.sum(axis=1), 1))[:, owner]
+        shares = (read | unread) * covers.any(axis=0) / divisor
         return weights[..., owner] * shares.reshape(len(read), *middle, -1).astype(weights.dtype)
     spread = covers * read[:, None]  # [W, I, L]
+    spread = np.where(spread.any(axis=2, keepdims=True), spread, covers)
     spread /= np.maximum(spread.sum(axis=2, keepdims=True), 1)
     flat = weights.reshape(len(weights), -1, weights.shape[-1]) @ spread
     return flat.reshape(*weights.shape[:-1], -1).astype(weights.dtype)

@@ -249,7 +249,7 @@ class Lucid(Network):
         """The weights with their axes in steps of the window."""
         query = Axis("horizon", *future_support(self.spec.horizon, self.ahead))
         key = Axis("patch", *past_support(self.spec.context, self.size))
-        return AttentionRecord(weights, query, key)
+        return AttentionRecord(weights.detach(), query, key)
 
 
 def _copies(heads: int, ahead: int, size: int) -> Tensor:

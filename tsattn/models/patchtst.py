@@ -110,7 +110,8 @@ class PatchTST(Network):
                 quantiles = spread_around(point, window.scale, self.spread(tokens.mean(dim=2)))
             if not need_weights:
                 return Output(point, quantiles)
-            return Output(point, quantiles, tuple(records), token_contributions=self._read(read, around))
+            seen = seen_patches(self._patches(batch.past_observed))
+            return Output(point, quantiles, tuple(records), token_contributions=self._read(read, seen, around))
 
     def _encode(self, z: Tensor, observed: Tensor, need_weights: bool) -> tuple[Tensor, list[AttentionRecord]]:
         """``[B, L, C]`` twice ``-> [B, C, I, W]``."""
@@ -131,11 +132,16 @@ class PatchTST(Network):
         ending = values[..., -1:].expand(*values.shape[:-1], self.stride)
         return torch.cat((values, ending), dim=-1).unfold(-1, self.size, self.stride)
 
-    def _read(self, tokens: Tensor, window: WindowScale) -> TokenContributions:
-        """The split of the point by the tokens ``[B, C, I, W]`` that the head read."""
+    def _read(self, tokens: Tensor, seen: Tensor, window: WindowScale) -> TokenContributions:
+        """The split of the point by the tokens ``[B, C, I, W]`` that the head read.
+
+        A patch without an observed step (``seen [B, C, I]``) is a token all the same: what it adds is in the rest.
+        """
         scale = window.scale[:, :, None]  # [B, C, 1]
-        parts = self.head.parts(tokens) * scale[..., None]
-        return TokenContributions(parts, self.head.bias * scale + window.loc[:, :, None], self._axis())
+        parts = self.head.parts(tokens) * scale[..., None]  # [B, C, H, I]
+        unread = parts.masked_fill(seen[:, :, None], 0.0).sum(dim=-1)
+        rest = self.head.bias * scale + window.loc[:, :, None] + unread
+        return TokenContributions(parts.masked_fill(~seen[:, :, None], 0.0), rest, self._axis())
 
     def _axis(self) -> Axis:
         last = self.spec.context - 1
